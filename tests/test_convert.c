@@ -844,6 +844,14 @@ static void settings(void) {
         {"llama", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"linear\", \"short_factor\": [1]}",
          "short_factor"},
         {"llama", "\"use_cache\": true", "\"rope_scaling\": 7", "rope_scaling is no object"},
+        {"llama", "\"use_cache\": true", "\"rope_scaling\": {\"factor\": 4}", "a factor, but no type"},
+        {"llama", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"linear\"}",
+         "linear scaling names no factor"},
+        {"llama", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4, "
+         "\"attention_factor\": -1}", "attention_factor is not above 0"},
+        {"mistral", "\"sliding_window\": 5", "\"sliding_window\": -1", "sliding_window is less than 0"},
+        {"gemma2", "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": null",
+         "missing tensors: lm_head.weight"},
         {"llama", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}", ""},
         {"llama", "\"use_cache\": true", "\"layer_types\": [\"full_attention\", \"sliding_attention\"]",
          "some layers"},
@@ -978,6 +986,9 @@ static void usual_settings(void) {
                    "%s: window %zu, %zu numbers turn, scores times %g", rows[i].text, c.window, c.rotary_dims,
                    c.score_scale);
     }
+    /* null is false, also where what is absent is true */
+    CONVERT("%s %s", with("neox_serial", "residual\": false", "residual\": null"), path_of("usual"));
+    CHECK(config_of(path_of("usual")).parallel == CMHA_PARALLEL_NONE);
     /* YaRN of a part of each head, whose factor is 1, goes back as it came */
     CONVERT("%s %s", with("neox", cache, "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4, "
                           "\"attention_factor\": 1}"), path_of("usual"));
@@ -1159,6 +1170,8 @@ static void long_rope(void) {
     }
     snprintf(line, sizeof line, "--to hf %s", path_of("long"));
     refused("none", "frequency = table has no form there", line);
+    CONVERT("%s %s", with("phi3_long", "\"original_max_position_embeddings\": 16,", ""), path_of("long"));
+    CHECK_THAT(strstr(said, "--context up to 4096 takes short_factor"), "%s", said); /* Phi-3's usual one */
 }
 
 /* What is dynamic beyond a context is nothing within it. */

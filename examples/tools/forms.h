@@ -797,7 +797,7 @@ static inline int form_long_rope(form_settings *s, cmha_model_config *c, const f
     const size_t pairs = (c->rotary_dims ? c->rotary_dims : form_width(c)) / 2;
     const double most = (double)c->max_positions;
     double length = form_number(in, "original_max_position_embeddings",
-                                form_number(s, "original_max_position_embeddings", 0));
+                                form_number(s, "original_max_position_embeddings", s->in == PHI3 ? 4096 : 0));
     double stretch = length > 0 ? most / length : form_number(in, "factor", 1), attention;
     if (!(length > 0)) length = most;
     if (pairs > FORM_PAIRS || !(length > 1))
@@ -869,11 +869,17 @@ static inline int form_json_rope(form_settings *s, cmha_model_config *c, char *e
             done = text_fail(error, "%s: %.60s is not understood", in.file, one->key);
     }
     if (done && !r.type) done = text_fail(error, "%s: its type is no word", in.file);
+    if (done && !form_find(&in, "factor") && form_listed("linear yarn llama3", r.type))
+        done = text_fail(error, "%s: %s scaling names no factor", in.file, r.type);
+    if (done && form_find(&in, "factor") && !form_find(&in, "rope_type") && !form_find(&in, "type"))
+        done = text_fail(error, "%s: a factor, but no type", in.file);
     s->dynamic = done && !strcmp(r.type, "dynamic");
     if (done && strcmp(form_text(&in, "truncate", "1"), "1"))
         done = text_fail(error, "%s: truncate is not known here but as true", in.file);
     llama3 = r.type && !strcmp(r.type, "llama3");
     r.factor = form_number(&in, "factor", 1), r.attention = form_number(&in, "attention_factor", 0);
+    if (done && form_find(&in, "attention_factor") && !(r.attention > 0))
+        done = text_fail(error, "%s: attention_factor is not above 0", in.file);
     mscale = form_number(&in, "mscale", 0), all = form_number(&in, "mscale_all_dim", 0);
     if (!(r.attention > 0) && mscale > 0 && all > 0 && r.factor >= 1)
         r.attention = (0.1 * mscale * log(r.factor) + 1) / (0.1 * all * log(r.factor) + 1);
@@ -1054,6 +1060,7 @@ static inline int form_json_kinds(const form_settings *s, cmha_model_config *c, 
     const char *used = form_text(s, "use_sliding_window", "0");
     int slides = window > 0 && (!qwen || (used && !strcmp(used, "1")));
     char *letters;
+    if (window < 0) return text_fail(error, "%s: sliding_window is less than 0", s->file);
     if (!used || (strcmp(used, "0") && strcmp(used, "1")))
         return text_fail(error, "%s: use_sliding_window is not understood", s->file);
     if (slides && !strcmp(s->name, "llama")) { /* whose program reads no window */
@@ -1201,12 +1208,21 @@ static inline int form_gguf_rotary(const form_settings *s, cmha_model_config *c,
     return form_set_rope(s, c, &r, error);
 }
 
-/* Sets one field as a row of the table says. What is null of the caps is none. */
+/* Is the key true or false? */
+static inline int form_is_flag(const form_key *k) {
+    const cmha_table table = cmha_model_table();
+    size_t i = 0;
+    while (strcmp(table.fields[i].name, k->field)) i++;
+    return table.fields[i].type == CMHA_FIELD_FLAG || !strcmp(k->field, "parallel");
+}
+
+/* Sets one field as a row of the table says. What is null of the caps is none, of the flags false. */
 static inline int form_read_key(const form_settings *s, const form_key *k, cmha_model_config *c,
                                 char *error) {
     const char *value = form_text(s, k->key, k->value);
     int there = form_find(s, k->key) != NULL, known = !there;
-    if (!there && strstr(k->key, "softcapping") && cJSON_HasObjectItem(s->object, k->key)) value = "0";
+    int null = !there && cJSON_HasObjectItem(s->object, k->key);
+    if (null && (strstr(k->key, "softcapping") || form_is_flag(k))) value = "0", there = 1, known = 0;
     if (!value)
         return text_fail(error, there ? "%s: %s is not understood" : "%s has no %s", s->file, k->key);
     for (size_t i = 0; i < FORM_WORDS && there; i++) {
