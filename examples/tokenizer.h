@@ -148,8 +148,7 @@ typedef struct tokenizer {
     unsigned char reaches[256];                    /* a sum of the blanks behind this byte that a token is
                                                       across, no word ends there; 4: no merge has it */
     char note[160];                                /* what the file asks for and is not done; or empty */
-    char ends[160];                                /* what the file beside it says else of first and last
-                                                      tokens; or empty */
+    char otherwise[360];                           /* what the file beside it says else; or empty */
     char *outline;                                 /* tokenizer.json but for vocabulary and merges */
 } tokenizer;
 
@@ -4154,31 +4153,72 @@ static inline int tokenizer_has_id(const tokenizer_ids *ids, int32_t id) {
     return 0;
 }
 
-/* Takes from a tokenizer_config.json whether texts have a first and a last token. Versions of transformers
-   differ in which of the two files they follow: here a post-processor that adds tokens counts, and what the
-   other file says else is noted. */
-static inline int tokenizer_take_ends(tokenizer *t, const cJSON *config, int pairs, char *error) {
+/* Appends to a list what a tokenizer_config.json says otherwise. */
+static inline void tokenizer_put_other(char *list, size_t size, const char *key, const char *value) {
+    const size_t used = strlen(list);
+    snprintf(list + used, size - used, "%s%s = %.40s", used ? ", " : "", key, value);
+}
+
+/* Takes from a tokenizer_config.json whether texts have a first and a last token, where the post-processor
+   adds none; where it does, it counts. */
+static inline int tokenizer_take_ends(tokenizer *t, const cJSON *config, int pairs, char *list, size_t size,
+                                      char *error) {
     static const char *const keys[] = {"add_bos_token", "add_eos_token"};
     const int adds = t->single.n ? 0 : tokenizer_class_adds(config, pairs);
     const int32_t ids[2] = {t->bos, t->eos};
     int32_t put[2] = {-1, -1};
-    char other[64] = "";
     for (int i = 0; i < 2; i++) {
         const cJSON *flag = tokenizer_field(config, keys[i]);
         const int wanted = cJSON_IsTrue(flag), has = tokenizer_has_id(i ? &t->after : &t->before, ids[i]);
-        const size_t used = strlen(other);
         if (!flag || cJSON_IsNull(flag)) continue;
         if (!cJSON_IsBool(flag))
             return tokenizer_fail(error, "%s of tokenizer_config.json is neither true nor false", keys[i]);
         if (wanted && ids[i] >= 0 && adds >> i & 1) put[i] = ids[i];
-        else if (wanted != has)
-            snprintf(other + used, sizeof other - used, "%s%s = %s", used ? " and " : "", keys[i],
-                     wanted ? "true" : "false");
+        else if (wanted != has) tokenizer_put_other(list, size, keys[i], wanted ? "true" : "false");
     }
-    if (*other)
-        snprintf(t->ends, sizeof t->ends, "%s of tokenizer_config.json is not what the tokenizer's "
-                 "post-processor does, which is followed", other);
     return (put[0] < 0 && put[1] < 0) || tokenizer_set_ends(t, put[0], put[1], error);
+}
+
+/* Lists the flags of a tokenizer_config.json that are not those of the normalizer or the pre-tokenizer. */
+static inline void tokenizer_compare_steps(const tokenizer *t, const cJSON *config, char *list, size_t size) {
+    for (int i = 0; i < t->n_normal + t->n_pre; i++) {
+        const int pre = i >= t->n_normal;
+        const tokenizer_step *step = pre ? &t->pre[i - t->n_normal] : &t->normal[i];
+        const struct { const char *key; int pre, kind, is; } rows[] = {
+            {"do_lower_case", 0, TOKENIZER_BERT, step->d}, {"strip_accents", 0, TOKENIZER_BERT, step->c},
+            {"tokenize_chinese_chars", 0, TOKENIZER_BERT, step->b},
+            {"add_prefix_space", 1, TOKENIZER_BYTES, step->a > 0}};
+        for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+            const int wanted = tokenizer_flag(config, rows[k].key, rows[k].is);
+            if (rows[k].pre != pre || rows[k].kind != step->kind || wanted == rows[k].is) continue;
+            tokenizer_put_other(list, size, rows[k].key, wanted ? "true" : "false");
+        }
+    }
+}
+
+/* Lists the first token of a tokenizer_config.json that is none of the tokenizer's added ones. */
+static inline void tokenizer_compare_added(const tokenizer *t, const cJSON *config, char *list, size_t size) {
+    const cJSON *one;
+    cJSON_ArrayForEach(one, tokenizer_field(config, "added_tokens_decoder")) {
+        const char *content = tokenizer_string(one, "content");
+        const unsigned long id = one->string ? strtoul(one->string, NULL, 10) : 0;
+        if (!content || (id < t->size && t->flags[id] & TOKENIZER_ADDED)) continue;
+        tokenizer_put_other(list, size, "added_tokens_decoder", content);
+        return;
+    }
+}
+
+/* Takes from a tokenizer_config.json what the tokenizer's own file leaves open, and notes what that has
+   otherwise: versions of transformers differ in which of the two they follow. */
+static inline int tokenizer_take_flags(tokenizer *t, const cJSON *config, int pairs, char *error) {
+    char list[240] = "";
+    if (!tokenizer_take_ends(t, config, pairs, list, sizeof list, error)) return 0;
+    tokenizer_compare_steps(t, config, list, sizeof list);
+    tokenizer_compare_added(t, config, list, sizeof list);
+    if (*list)
+        snprintf(t->otherwise, sizeof t->otherwise, "tokenizer_config.json says %s; the tokenizer's own file "
+                 "says otherwise and is followed", list);
+    return 1;
 }
 
 /* How many bytes a file of that name in the folder of a file has; 0: there is none. */
@@ -4246,7 +4286,7 @@ static inline int tokenizer_open_file(tokenizer *t, const char *path, const char
                   : tokenizer_read_cased(t, text, n, tokenizer_lines_cased(config, added), path, error);
     if (done && config) tokenizer_take_config(t, config);
     if (done && config && (second || tokenizer_is_named(path, "tokenizer.json"))) {
-        done = tokenizer_take_ends(t, config, second != NULL, error);
+        done = tokenizer_take_flags(t, config, second != NULL, error);
         if (!done) tokenizer_close(t);
     }
     free(text), free(more), cJSON_Delete(config);

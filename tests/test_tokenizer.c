@@ -1216,13 +1216,13 @@ static void ends(void) {
         {"null", "LlamaTokenizerFast", "\"add_bos_token\":true,\"add_eos_token\":true", "2 0 1 3", ""},
         {bytes, "GemmaTokenizer", "\"add_bos_token\":true,\"add_eos_token\":false", "2 0 1", ""},
         {"null", "LlamaTokenizer", "\"add_bos_token\":null", "0 1", ""},
-        {"null", "PreTrainedTokenizerFast", "\"add_bos_token\":true", "0 1", "add_bos_token = true of"},
-        {"null", "GPT2Tokenizer", "\"add_bos_token\":true", "0 1", "add_bos_token = true of"},
+        {"null", "PreTrainedTokenizerFast", "\"add_bos_token\":true", "0 1", "says add_bos_token = true;"},
+        {"null", "GPT2Tokenizer", "\"add_bos_token\":true", "0 1", "says add_bos_token = true;"},
         {"null", "GPT2Tokenizer", "\"add_bos_token\":false", "0 1", ""},
         {begin, "LlamaTokenizer", "\"add_bos_token\":true,\"add_eos_token\":false", "2 0 1", ""},
         {begin, "LlamaTokenizer", "\"add_bos_token\":false,\"add_eos_token\":true", "2 0 1",
-         "add_bos_token = false and add_eos_token = true of"},
-        {alone, "LlamaTokenizer", "\"add_bos_token\":true", "0 1", "add_bos_token = true of"}};
+         "says add_bos_token = false, add_eos_token = true;"},
+        {alone, "LlamaTokenizer", "\"add_bos_token\":true", "0 1", "says add_bos_token = true;"}};
     tokenizer_texts texts = {"a", "b", 1, 1};
     tokenizer_ids ids = {NULL, 0, 0}, types = {NULL, 0, 0};
     char text[1024], path[200], identity[32];
@@ -1234,7 +1234,8 @@ static void ends(void) {
         put("tokenizer_config.json", text);
         if (!CHECK_THAT(tokenizer_open(&t, folder, error), "%s", error)) continue;
         CHECK_THAT(!strcmp(ids_of(&t, "ab", 2, 1), rows[i].ids), "%s: %s", text, ids_of(&t, "ab", 2, 1));
-        CHECK_THAT(*rows[i].note ? strstr(t.ends, rows[i].note) == t.ends : !*t.ends, "%s: %s", text, t.ends);
+        CHECK_THAT(*rows[i].note ? strstr(t.otherwise, rows[i].note) != NULL : !*t.otherwise, "%s: %s", text,
+                   t.otherwise);
         if (i != 1) {
             tokenizer_close(&t);
             continue;
@@ -1242,13 +1243,33 @@ static void ends(void) {
         /* a checkpoint's copy has the template itself; both texts of two have their ends */
         snprintf(path, sizeof path, "%s/M.tokenizer.json", folder), snprintf(identity, 32, "%s", t.identity);
         CHECK(tokenizer_save(&t, path, error)), tokenizer_close(&t);
-        CHECK(tokenizer_open(&t, path, error) && !strcmp(t.identity, identity) && !*t.ends);
+        CHECK(tokenizer_open(&t, path, error) && !strcmp(t.identity, identity) && !*t.otherwise);
         CHECK(tokenizer_encode_texts(&t, &texts, TOKENIZER_TEMPLATE, &ids, &types, error) && ids.n == 6);
         CHECK(ids.at[2] == 3 && ids.at[3] == 2 && types.at[2] == 0 && types.at[3] == 1 && types.at[5] == 1);
         tokenizer_ids_free(&ids), tokenizer_ids_free(&types), tokenizer_close(&t), gone("M.tokenizer.json");
     }
     put("tokenizer_config.json", "{\"add_eos_token\":1}");
     CHECK(!tokenizer_open(&t, folder, error) && strstr(error, "add_eos_token of tokenizer_config.json is"));
+    put("tokenizer_config.json", "{\"added_tokens_decoder\":{\"2\":{\"content\":\"<s>\"},"
+                                 "\"7\":{\"content\":\"<x>\"}}}");
+    CHECK(tokenizer_open(&t, folder, error) && strstr(t.otherwise, "says added_tokens_decoder = <x>;"));
+    tokenizer_close(&t);
+    for (int i = 0; i < 4; i++) {
+        static const char *const keys[] = {"do_lower_case", "strip_accents", "tokenize_chinese_chars",
+                                           "add_prefix_space"};
+        for (int is = 0; is < 2; is++) {
+            put("tokenizer.json", "{\"normalizer\":{\"type\":\"BertNormalizer\"},\"pre_tokenizer\":"
+                                  "{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},"
+                                  "\"merges\":[]}}");
+            snprintf(text, sizeof text, "{\"%s\":%s}", keys[i], is ? "true" : "false");
+            put("tokenizer_config.json", text);
+            if (!CHECK_THAT(tokenizer_open(&t, folder, error), "%s", error)) continue;
+            CHECK_THAT(is ? !*t.otherwise : strstr(t.otherwise, keys[i]) != NULL, "%s: %s", text,
+                       t.otherwise);
+            tokenizer_close(&t);
+        }
+    }
+    snprintf(text, sizeof text, json, alone), put("tokenizer.json", text);
     put("tokenizer_config.json", "{\"eos_token\":\"b\"}"); /* which is in the vocabulary alone */
     CHECK(tokenizer_open(&t, folder, error) && t.eos == 1), tokenizer_close(&t);
     gone("tokenizer.json"), put("tokenizer_config.json", "{\"add_bos_token\":true}");

@@ -133,7 +133,7 @@ static inline int codec_take(codec *c, const char *name, char *error) {
    (1). Empty: nothing. */
 static inline const char *codec_note(const codec *c, int which) {
 #ifdef WITH_TOKENIZER
-    return which ? c->t.ends : c->t.note;
+    return which ? c->t.otherwise : c->t.note;
 #else
     return (void)c, (void)which, "";
 #endif

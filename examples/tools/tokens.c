@@ -314,7 +314,7 @@ int main(int argc, char **argv) {
     must(tokenizer_open(&tok, path, failure));
     width = !binary ? 0 : tok.size <= 65536 ? 2 : 4;
     if (*tok.note && *command != 'd' && !(special & TOKENIZER_FIT)) complain(0, "note: ", tok.note);
-    if (*tok.ends && *command != 'd') complain(0, "note: ", tok.ends);
+    if (*tok.otherwise && *command != 'd') complain(0, "note: ", tok.otherwise);
     if (lines) encode_lines(special);
     else if (*command == 'e') encode(special, width);
     else if (*command == 'd') decode(skip, width);
