@@ -1109,6 +1109,10 @@ static void labels(void) {
                           "\"multi_label_classification\", \"label2id\": {"), path_of("c"));
     CHECK(!strcmp(read_file(path_of("c.labels"), &n), "LABEL_0\nLABEL_1\nLABEL_2\n"));
     CHECK_THAT(strstr(said, "note: its classes go together"), "%s", said);
+    (void)with("bert_classes", "\"id2label\": {", "\"sbert_ce_default_activation_function\": \"a.Sigmoid\", "
+               "\"id2label\": {");
+    CONVERT("%s %s", path_of("bad"), path_of("c"));
+    CHECK_THAT(strstr(said, "left out: what its scores go through, a.Sigmoid"), "%s", said);
     rename(path_of("c"), path_of("e.labels"));
     CHECK(convert("%s %s", path_of("e.labels"), path_of("e")) != 0 && strstr(said, "is what is read"));
 }

@@ -677,16 +677,28 @@ static int take_lines(input *in) {
     return 1;
 }
 
+/* Says what is done with the scores of classes that classify does not: several may be true, or (of
+   sentence-transformers' pairs) a function makes them numbers from 0 to 1. */
+static void tell_scores(const cJSON *json) {
+    const cJSON *sentences = cJSON_GetObjectItemCaseSensitive(json, "sentence_transformers");
+    const char *kind = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "problem_type"));
+    const char *made = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(sentences, "activation_fn"));
+    if (!made)
+        made = cJSON_GetStringValue(
+            cJSON_GetObjectItemCaseSensitive(json, "sbert_ce_default_activation_function"));
+    if (kind && !strcmp(kind, "multi_label_classification"))
+        complain(0, "note: its classes go together (multi_label_classification), but ",
+                 "classify prints the likeliest alone");
+    if (made && !strstr(made, "Identity")) complain(0, "left out: what its scores go through, ", made);
+}
+
 /* Finds the names of the classes; those that have none get transformers' usual ones. */
 static void open_labels(input *in) {
     const size_t classes = in->config.classes;
     const int folder = in->in != OURS;
     cJSON *json = folder && classes ? json_of(in->path, "config.json") : NULL;
-    const char *kind = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "problem_type"));
     const cJSON *names = cJSON_GetObjectItemCaseSensitive(json, "id2label");
-    if (kind && !strcmp(kind, "multi_label_classification"))
-        complain(0, "note: its classes go together (multi_label_classification), but ",
-                 "classify prints the likeliest alone");
+    tell_scores(json);
     if (classes > 1 && in->config.vocabulary) { /* one is a value, which has no name */
         in->labels = take(classes, sizeof *in->labels);
         if (names && !cJSON_IsNull(names)) take_id2label(in, names);
