@@ -520,7 +520,10 @@ one "--timeout: it goes on" finished
 one "--timeout: it ends as an undisturbed run" undone limited
 one "--timeout: no step is lost or done twice" [ "$(wc -l < "$W/limited.csv")" -eq $((steps + 1)) ]
 if [ -e "$W/here/words.json" ]; then # the ids of the text are there before the weights, which take a while
-    starts 2 early --timeout 2 --tokenizer words.json --set d_model=512 --set n_layers=8 text
+    usual_small=$small
+    small=$(echo "$small" | sed 's/d_model=32/d_model=512/; s/n_layers=2/n_layers=8/')
+    starts 2 early --timeout 2 --tokenizer words.json text
+    small=$usual_small
     process_of 1
     appears "$W/early.ids" && kill -STOP "$pid"
     limited "--timeout before the first step" "nothing was saved yet"
