@@ -280,10 +280,13 @@ static int write_rows(FILE *csv, const void *data) {
 static void predict_file(cmha_model *model, const char *path) {
     size_t frame = (size_t)about[0].value, hop = (size_t)about[1].value, samples = (size_t)about[2].value;
     size_t positions = cmha_frames(NULL, samples, 2, frame, hop, NULL), n, f, i;
+    char line[80];
     iq_samples s;
     must(iq_load(&s, path, failure));
     n = s.n / samples;
     if (!n) must(text_fail(failure, "%zu samples, and a frame has %zu: %.200s", s.n, samples, path));
+    snprintf(line, sizeof line, "left out: %zu samples behind the last whole frame of ", s.n % samples);
+    if (s.n % samples) complain(0, line, path);
     sequences q = {.width = frame, .is_complex = 1, .longest = positions};
     cmha_real *z = take(samples, 2 * sizeof *z);
     q.begin = take(tc.batch + 1, sizeof *q.begin);

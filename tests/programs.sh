@@ -1702,7 +1702,7 @@ PYTHON
     # The set's own frames as one recording: classes alternate from frame to frame
     begin=$(($(od -An -tu8 -N8 "$wave") + 8)) says="$P/signal --model $W/signal.model --predict"
     tail -c +$((begin + 1)) "$wave" | head -c 245760 > "$W/all.cf32"
-    head -c 5200 "$W/all.cf32" > "$W/ten.cf32"
+    head -c 5120 "$W/all.cf32" > "$W/ten.cf32"
     one "signal --predict" works $says "$W/all.cf32"
     one "signal --predict: a row for every frame" [ "$(wc -l < "$W/out")" -eq 481 ]
     one "signal --predict names the classes" says '^file,frame,label,bpsk,qpsk,fsk2,am$'
@@ -1714,7 +1714,7 @@ PYTHON
         text="{'descr': '$1', 'fortran_order': False, 'shape': $2, }"
         printf "$(printf '\\223NUMPY\\001\\000\\%03o\\000' ${#text})%s" "$text" && cat "$3"
     }
-    header '<c8' '(650,)' "$W/ten.cf32" > "$W/ten.npy" && header '<f4' '(650, 2)' "$W/ten.cf32" > "$W/pairs.npy"
+    header '<c8' '(640,)' "$W/ten.cf32" > "$W/ten.npy" && header '<f4' '(640, 2)' "$W/ten.cf32" > "$W/pairs.npy"
     od -An -v -tf4 -w8 "$W/ten.cf32" | awk 'BEGIN { print "t,q,i" } { print NR "," $2 "," $1 }' > "$W/ten.csv"
     cp "$W/ten.cf32" "$W/ten.sigmf-data" && echo '{"global":{"core:datatype":"cf32_le"}}' > "$W/ten.sigmf-meta"
     others="$W/ten.npy $W/pairs.npy $W/ten.csv" n=41
@@ -1724,9 +1724,9 @@ PYTHON
     iq_wav() {
         printf "$(od -An -v -tf4 -w4 "$W/ten.cf32" | awk -v bits="$1" -v format="$2" -v channels="${3:-2}" '
             function put(v, n) { while (n--) { printf "\\%03o", v % 256; v = int(v / 256) } }
-            BEGIN { printf "RIFF"; put(36 + 1300 * bits / 8, 4); printf "WAVEfmt "; put(16, 4); put(format, 2); put(channels, 2)
+            BEGIN { printf "RIFF"; put(36 + 1280 * bits / 8, 4); printf "WAVEfmt "; put(16, 4); put(format, 2); put(channels, 2)
                 put(2400000, 4); put(2400000 * channels * bits / 8, 4); put(channels * bits / 8, 2); put(bits, 2)
-                printf "data"; put(1300 * bits / 8, 4); most = 2 ^ (bits - 1) }
+                printf "data"; put(1280 * bits / 8, 4); most = 2 ^ (bits - 1) }
             format == 1 { v = int($1 / 4 * most); if (bits == 8) v += 128; if (v < 0) v += 2 * most; put(v, bits / 8) }')"
         [ "$2" -eq 1 ] || cat "$W/ten.cf32"
     }
@@ -1747,6 +1747,10 @@ PYTHON
         one "signal --predict $o: says so" says ": ${o%% *} is for a training, not for --predict"
     done
     one "signal --predict, options that it reads" works $says "$W/ten.cf32" --threads 1 --quiet
+    head -c 5200 "$W/all.cf32" > "$W/more.cf32"
+    one "signal --predict, a part of a frame at the end" works $says "$W/more.cf32"
+    one "signal --predict, a part of a frame at the end: says so" says ': left out: 10 samples behind the last whole frame of .*more.cf32$'
+    one "signal --predict, a part of a frame at the end: ten frames" [ "$(grep -c '^.*more.cf32,[0-9],' "$W/out")" -eq 10 ]
     one "signal --json" works "$P/signal" --json --predict "$W/ten.cf32" --model "$W/signal.model"
     one "signal --json: lines" [ "$(grep -c '^{"file":".*ten.cf32","frame":[0-9],"label":"[a-z0-9]*","probability":{"bpsk":[01]\.[0-9]*,.*}}$' "$W/out")" -eq 10 ]
     # fault NAME WORDS: a file that is refused with these words, and nothing else is printed
@@ -1754,12 +1758,12 @@ PYTHON
         one "signal --predict, $1" complains $says "$W/ten.cf32" "$W/$1"
         one "signal --predict, $1: says what" says "$2"
     }
-    head -c 5199 "$W/ten.cf32" > "$W/cut.cf32" && fault cut.cf32 'ends within a sample'
+    head -c 5119 "$W/ten.cf32" > "$W/cut.cf32" && fault cut.cf32 'ends within a sample'
     { head -c 800 "$W/ten.cf32"; printf '\000\000\300\177\000\000\000\000'; cat "$W/ten.cf32"; } > "$W/nan.cf32" && fault nan.cf32 'sample 101 is no number'
     head -c 504 "$W/ten.cf32" > "$W/short.cf32" && fault short.cf32 '63 samples, and a frame has 64'
     : > "$W/empty.cf32" && fault empty.cf32 'no samples'
     head -c 1000 "$W/ten.npy" > "$W/cut.npy" && fault cut.npy 'another size'
-    header '<i2' '(650, 2)' "$W/ten.cf32" > "$W/whole.npy" && fault whole.npy 'dtype .<i2.'
+    header '<i2' '(640, 2)' "$W/ten.cf32" > "$W/whole.npy" && fault whole.npy 'dtype .<i2.'
     cp "$W/ten.npy" "$W/lie.cf32" && fault lie.cf32 'another kind of file'
     : > "$W/empty.csv" && fault empty.csv 'an empty file'
     printf 'i\n1\n' > "$W/one.csv" && fault one.csv 'one is missing'
