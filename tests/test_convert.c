@@ -1178,6 +1178,21 @@ static void long_rope(void) {
     CHECK_THAT(strstr(said, "--context up to 4096 takes short_factor"), "%s", said); /* Phi-3's usual one */
 }
 
+/* A factor of YaRN that its lengths contradict gets a line. */
+static void yarn_ratio(void) {
+    static const struct { const char *length, *note; } rows[] = {
+        {"", ""},
+        {", \"original_max_position_embeddings\": 16", ""},
+        {", \"original_max_position_embeddings\": 8", "YaRN scales by its factor, 4; some versions"}};
+    char text[200];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(text, sizeof text, "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4%s}",
+                 rows[i].length);
+        CONVERT("%s %s", with("llama", "\"use_cache\": true", text), path_of("yarn"));
+        CHECK_THAT(*rows[i].note ? strstr(said, rows[i].note) != NULL : !strstr(said, "YaRN"), "%s", said);
+    }
+}
+
 /* What is dynamic beyond a context is nothing within it. */
 static void nomic_context(void) {
     char line[600];
@@ -1750,6 +1765,7 @@ int main(int argc, char **argv) {
     labels();
     texts();
     nested_angles();
+    yarn_ratio();
     nomic_context();
     long_rope();
     shards();

@@ -59,7 +59,7 @@ typedef struct input {
     codec tokens;
     const char **labels; /* names of the classes, or NULL */
     int dynamic;       /* of form_settings */
-    double turned_scale; /* likewise */
+    double ratio, turned_scale; /* likewise */
     const weights_tensor *held_from; /* the tensor in `held`, which several parameters are parts of */
     float *held;
     int raw; /* rows of Q4_K are read as they are stored, 9 words for 64 numbers */
@@ -430,6 +430,15 @@ static void choose_frequencies(input *in, const form_settings *s) {
     complain(0, "note: ", line);
 }
 
+/* Versions of transformers differ in what they scale by, where YaRN's factor and lengths do. */
+static void tell_ratio(const input *in) {
+    char line[200];
+    snprintf(line, sizeof line, "YaRN scales by its factor, %g; some versions of transformers take "
+             "max_position_embeddings / original_max_position_embeddings, %g", in->config.rope_factor,
+             in->ratio);
+    complain(0, "note: ", line);
+}
+
 /* Opens a folder of config.json and model.safetensors. */
 static void open_folder(input *in) {
     form_settings s;
@@ -438,7 +447,8 @@ static void open_folder(input *in) {
     char *text = path ? weights_slurp(path, (size_t)1 << 20, &n, failure) : NULL;
     if (!text) complain(1, path ? failure : "no memory for a path", "");
     must(form_read_json(&s, &ctx, text, n, &in->config, failure));
-    in->in = s.in, in->dynamic = s.dynamic, snprintf(in->name, sizeof in->name, "%s", s.name);
+    in->in = s.in, in->dynamic = s.dynamic, in->ratio = s.ratio;
+    snprintf(in->name, sizeof in->name, "%s", s.name);
     if (s.n_factors) choose_frequencies(in, &s);
     free(path), free(text);
     must(weights_open_folder(&in->tensors, &ctx, in->path, failure));
@@ -1821,6 +1831,7 @@ int main(int argc, char **argv) {
     if (in.dynamic && context > c.max_positions)
         refuse(&in, "its angles are scaled dynamically beyond its own context, which is not known here");
     if (in.dynamic) complain(0, "left out: dynamic rope_scaling, nothing within its context", "");
+    if (in.ratio > 0) tell_ratio(&in);
     if (context) c.max_positions = context;
     write_model(&in, &all, &c, f, storages[type], to);
     weights_close(&in.tensors), codec_close(&in.tokens), free(all.list), free(in.held), free(in.made);

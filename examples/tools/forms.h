@@ -587,6 +587,7 @@ typedef struct form_settings {
     cmha_context *context;
     char name[32];        /* of the model: llama, mistral, qwen2 ... */
     int dynamic;          /* the angles of positions are scaled beyond max_positions */
+    double ratio;         /* of the lengths that YaRN names, where it is not YaRN's factor; else 0 */
     size_t n_factors;     /* longrope: pairs of a head, 0: another rule */
     double factors[2][FORM_PAIRS], long_from; /* what divides frequencies, in texts up to here, and beyond */
     double turned_scale;  /* longrope of parts of heads: factor on the rows of queries that turn */
@@ -884,6 +885,10 @@ static inline int form_json_rope(form_settings *s, cmha_model_config *c, char *e
     if (!(r.attention > 0) && mscale > 0 && all > 0 && r.factor >= 1)
         r.attention = (0.1 * mscale * log(r.factor) + 1) / (0.1 * all * log(r.factor) + 1);
     r.length = form_number(&in, "original_max_position_embeddings", llama3 ? 0 : (double)c->max_positions);
+    if (done && !strcmp(r.type, "yarn") && form_find(&in, "original_max_position_embeddings")) {
+        double ratio = (double)c->max_positions / r.length;
+        if (fabs(ratio - r.factor) > 1e-9 * r.factor) s->ratio = ratio;
+    }
     r.fast = form_number(&in, llama3 ? "high_freq_factor" : "beta_fast", llama3 ? 0 : 32);
     r.slow = form_number(&in, llama3 ? "low_freq_factor" : "beta_slow", llama3 ? 0 : 1);
     if (done && form_find(&in, "rope_theta"))
