@@ -615,7 +615,7 @@ const evidence_claim evidence_claim_steps = {
     "steps", "Five times the steps: what is left of a lead",
     "Ours: whether what `generation` finds after 300 steps on Tiny Shakespeare is still there after 1,500.",
     steps_parts, 1, steps_variants, LENGTH(steps_variants), "loss", "nats a token", 0, 8,
-    {1.5e-3, 3e-3, 6e-3}, evidence_text_run, 1.8, 0, NULL, 0, 0, 0, 0};
+    {1.5e-3, 3e-3, 6e-3}, evidence_text_run, 1.8, 0, NULL, 0, 0, 1, 0};
 
 /* A table for each optimiser and length of training, of the model of text_quick: 300 runs and the trials. */
 #define OPTIMISER_PART(name, label, times, steps) \
