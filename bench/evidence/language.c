@@ -601,7 +601,7 @@ const evidence_claim evidence_claim_generation = {
     "36.5 ± 0.5, sinusoidal positions' 43.2, learned ones' 45.8 and shared δ and b's 38.1, with more "
     "varied and less repetitive samples.",
     generation_parts, LENGTH(generation_parts), generation_variants, LENGTH(generation_variants), "loss",
-    "nats a token", 0, 8, {1.5e-3, 3e-3, 6e-3}, generation_run, 1, 0, "gen_ppl", 0, 0, 0, 0};
+    "nats a token", 0, 8, {1.5e-3, 3e-3, 6e-3}, generation_run, 1, 0, "gen_ppl", 0, 0, 1, 0};
 
 static const evidence_part steps_parts[] = {
     {"shakespeare", "Tiny Shakespeare, bytes, 1,500 steps",
