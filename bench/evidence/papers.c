@@ -667,7 +667,7 @@ const evidence_claim evidence_claim_mobius_glue = {
     "and RTE (76.75 to 76.61, 77.91 to 77.62); by MRPC's F1 the one does (91.5 to 90.88), the other does not "
     "(91.67 to 92.3). After pretraining on C4; here without any.",
     mobius_tasks, LENGTH(mobius_tasks), mobius_hosts, LENGTH(mobius_hosts), "score", "points", 1, 5,
-    {1e-4, 3e-4, 1e-3}, run_glue, 0.2, 0, NULL, 0, 0, 0, 0};
+    {1e-4, 3e-4, 1e-3}, run_glue, 0.2, 0, NULL, 0, 0, 1, 0};
 
 /* stories260K as build/convert makes it of llama2.c's file */
 static const evidence_part finetune_parts[] = {
