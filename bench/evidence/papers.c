@@ -687,7 +687,7 @@ const evidence_claim evidence_claim_finetune = {
     "Ours: with δ = 1 and b = 0 a model that was trained with RoPE is a ComplexFormer, whose δ and b can "
     "learn.",
     finetune_parts, 1, finetune_variants, LENGTH(finetune_variants), "val", "nats a token", 0, 5,
-    {3e-3, 3e-2, 1e-1}, run_finetune, 0.5, 0, NULL, 0, 0, 0, 0};
+    {3e-3, 3e-2, 1e-1}, run_finetune, 0.5, 0, NULL, 0, 0, 1, 0};
 
 static const evidence_part music_parts[] = {{"jsb", "JSB chorales, quarter notes",
                                              "n_layers=3 d_model=128 n_heads=4 d_ff=256 dropout=0.2 "
