@@ -601,7 +601,7 @@ const evidence_claim evidence_claim_cope_glue = {
     "CoPE's Table 1: on MRPC phase scores have an F1 of 81.71, RoPE 80.98, sinusoidal positions 79.74; on "
     "QNLI, not measured here, 59.86, 60.74 and 63.87 % are right." COPE_CODE,
     cope_tasks, LENGTH(cope_tasks), cope_variants, LENGTH(cope_variants) - 2, "score", "points", 1, 5,
-    {1e-4, 3e-4, 1e-3}, run_glue, 0.2, 0, NULL, 0, 0, 0, 0};
+    {1e-4, 3e-4, 1e-3}, run_glue, 0.2, 0, NULL, 0, 0, 1, 0};
 
 #define TEXT_SMALL \
     "n_layers=3 d_model=128 n_heads=4 d_ff=512 max_positions=128 trainer.batch=16 trainer.length=128 " \
