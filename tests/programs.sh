@@ -953,6 +953,9 @@ if [ "$tokenizers" ] && [ -x "$P/tokens" ]; then
     one "train_tiny --resume, a tokenizer for bytes" complains "$P/train_tiny" $small --resume --tokenizer "$W/bpe.json" LICENSE
     one "train_tiny, a text that is none" complains "$P/train_tiny" $speak --tokenizer "$W/bpe.json" "$W/nowhere.txt"
     one "train_tiny, the same with another tokenizer" complains "$P/train_tiny" $speak --tokenizer "$W/other.json" "$W/nowhere.txt"
+    : > "$W/nothing.txt"
+    one "train_tiny, an empty text" complains "$P/train_tiny" $speak --tokenizer "$W/bpe.json" "$W/nothing.txt"
+    one "train_tiny, an empty text: says which" says 'nothing.txt into .*speak.ids: the text gives no tokens$'
     one "train_tiny leaves the one beside OUT" works "$P/generate" --tokens 5 "$W/speak.safetensors"
     one "train_tiny, a tokenizer that is none" complains "$P/train_tiny" $speak --tokenizer LICENSE LICENSE
     one "train_tiny, ids without --width" complains "$P/train_tiny" --steps 1 $speak --tokenizer "$W/bpe.json" "$W/speak.ids"

@@ -318,7 +318,7 @@ static inline int codec_stream(const codec *c, FILE *text, FILE *file, int width
     tokenizer_stream stream;
     tokenizer_ids ids;
     size_t n;
-    int done = 1, more = 1;
+    int done = 1, more = 1, any = 0;
     memset(&ids, 0, sizeof ids);
     tokenizer_stream_open(&stream, &c->t, 0);
     for (; done && more; ids.n = 0) {
@@ -326,9 +326,11 @@ static inline int codec_stream(const codec *c, FILE *text, FILE *file, int width
         done = more ? tokenizer_stream_put(&stream, piece, n, &ids, error)
                     : tokenizer_stream_end(&stream, &ids, error);
         if (done && !codec_write(file, ids.at, ids.n, width)) done = text_fail(error, "the file is full");
+        any |= ids.n > 0;
         if (*stop) done = text_fail(error, "stopped");
     }
     if (done && ferror(text)) done = text_fail(error, "cannot be read");
+    if (done && !any) done = text_fail(error, "the text gives no tokens");
     tokenizer_stream_close(&stream), tokenizer_ids_free(&ids);
     return done;
 }
