@@ -188,6 +188,13 @@ for f in bin include lib share/man share/doc; do mkdir -p "$R$PREFIX/$f"; done
 check 'uninstall leaves folders that were there before' kept
 rm -rf "$R" && mkdir -p "$R$PREFIX"
 check 'and none that were not' kept
+# what root installs others may read, whatever root's umask is
+masked() {
+    rm -rf "$R" && (umask 077 && DESTDIR=$R examples/install/install.sh install "$W/build") &&
+        find "$R$PREFIX/" \( -type d ! -perm -755 -o -type f ! -perm -644 \) | { ! grep .; }
+}
+check 'others may read what is installed' masked
+rm -rf "$R" && mkdir -p "$R$PREFIX"
 # an install that stops half-way can be uninstalled, and leaves nothing half-written
 stops() {
     there > "$W/before"

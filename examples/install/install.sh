@@ -5,6 +5,7 @@
 # there before, with a / at the end. It is written as they come, so that an install that stopped half-way can
 # be uninstalled. Uninstalling removes the files, then those of the folders that are empty.
 set -eu
+umask 022 # others may read the folders that it makes, too, whatever root's mask is
 what=$1 B=$2
 cd "$(dirname "$0")/../.."
 : "${PREFIX:=/usr/local}" "${DESTDIR:=}" "${VERSION:=}" "${PROGRAMS:=}" "${PC_CFLAGS:=}" "${PC_LIBS:=}"
