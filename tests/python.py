@@ -279,6 +279,10 @@ cache = cmha.Cache(radio, 64)
 cache.append(features=wave[:30])
 one("a cache of samples", numpy.allclose(cache.append(features=wave[30:]), radio.predict(features=wave)[:, -1], atol=1e-4))
 refused("samples as tokens", "CMHA_ERR_ARGUMENT", "features", lambda: cache.append("ab"))
+unsure = cmha.Model(attention="rope", tokens=0, vocabulary=0, features=2, values=2, gaussian=True, threads=1, **small)
+cache = cmha.Cache(unsure, 8)
+now, whole = cache.append(features=apart[:8]), unsure.predict(features=apart[:8])[:, -1]
+one("a cache of means and log variances", now.shape == (1, 4) and numpy.allclose(now, whole, atol=1e-4))
 refused("complex samples without a row", "CMHA_ERR_SHAPE", "[length, features] or [batch, length, features], "
         "not [41]", lambda: radio.predict(features=wave[:, 0]))
 refused("complex samples of another width", "CMHA_ERR_SHAPE", "features: [1, 41, 2], not [1, 41, 1]",

@@ -702,8 +702,11 @@ class Model(_Single):
     def predict(self, ids=None, mask=None, features=None, types=None):
         """-> predicted values [batch, length, values]; of a gaussian model means, then log variances."""
         batch = _Held(self, ids, mask=mask, features=features, types=types)
-        width = self.config["values"] * (2 if self.config["gaussian"] else 1)
-        return self._result(_lib.cmha_model_predict, batch, (batch.shape[1], width))
+        return self._result(_lib.cmha_model_predict, batch, (batch.shape[1], self._predicted()))
+
+    def _predicted(self):
+        """Numbers that are predicted at a position."""
+        return self.config["values"] * (2 if self.config["gaussian"] else 1)
 
     def vectors(self, ids=None, mask=None, features=None, types=None):
         """-> [batch, d_model]: a vector for each sequence, the mean of its tokens' phasors, to be compared."""
@@ -855,12 +858,11 @@ class Cache(_Part):
                      doc="does it always say what the model says of all positions so far?")
 
     def append(self, ids=None, features=None):
-        """Reads what is new, ids [batch, n] and features [batch, n, ..] as `logits` has them -> the last
-        position's [batch, values] or, of a model without values, logits [batch, vocabulary]."""
+        """Reads what is new, ids [batch, n] and features [batch, n, ..] as `logits` has them -> what `predict`
+        says at the last position or, of a model without values, logits [batch, vocabulary]."""
         held = _Held(self.model, ids, features=features)
         self._fits("append", held.shape)
-        config = self.model.config
-        width = features is not None and config["values"] or config["vocabulary"]
+        width = features is not None and self.model._predicted() or self.model.config["vocabulary"]
         out = numpy.zeros((self.batch, width), real)
         with held as c:
             self._call(_lib.cmha_cache_append_features, self._memory, c._obj.ids, c._obj.features,
