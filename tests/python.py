@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 import warnings
+import weakref
 
 import numpy
 
@@ -119,6 +120,16 @@ total = held.sum()
 del opened
 gc.collect()
 one("an array keeps its model", held.sum() == total)
+
+gc.disable()
+brief, fields = cmha.Trainer(cmha.Model(threads=1, **small), length=12), []
+for thing in (brief.model, brief):
+    fields.append((thing.config, weakref.ref(thing)))
+del brief, thing
+one("settings keep their trainer", fields[1][0]["length"] == 12 and fields[1][1]() is not None)
+alive = [fields.pop()[1] for _ in range(2)]
+one("and nothing else does: memory is free before a collector runs", all(a() is None for a in alive))
+gc.enable()
 
 # generation
 greedy = model.generate("The ", 20, temperature=0)

@@ -793,8 +793,13 @@ class Trainer(_Part):
         trainer = _room("cmha_trainer")
         self._call(_lib.cmha_trainer_init, trainer, model._model, memory)
         self._memory = trainer
+
+    @property
+    def config(self):
+        """Its settings, which keep it; were they kept by it, a collector alone would free both."""
         # a trainer begins with two pointers and its configuration
-        self.config = Config(table, _pointer(ctypes.addressof(trainer) + 2 * ctypes.sizeof(_pointer)), self)
+        place = _pointer(ctypes.addressof(self._memory) + 2 * ctypes.sizeof(_pointer))
+        return Config(_lib.cmha_trainer_table(), place, self)
 
     def step(self, tokens):
         """One step on pieces drawn from tokens [count], 1, 2 or 4 bytes each. Returns their mean loss."""
