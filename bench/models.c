@@ -34,8 +34,11 @@ static void configure(const char *kind, cmha_model_config *mc, cmha_trainer_conf
     while ((field = strtok(NULL, ",")) != NULL) {
         if (!(value = strchr(field, '='))) die(2, "not FIELD=VALUE: ", field);
         *value++ = '\0';
-        if (!tc || cmha_config_set(&ctx, cmha_trainer_table(), tc, field, value) == CMHA_ERR_NOT_FOUND)
-            check(cmha_config_set(&ctx, cmha_model_table(), mc, field, value));
+        cmha_status status = CMHA_ERR_NOT_FOUND;
+        if (tc) status = cmha_config_set(&ctx, cmha_trainer_table(), tc, field, value);
+        if (status == CMHA_ERR_NOT_FOUND)
+            status = cmha_config_set(&ctx, cmha_model_table(), mc, field, value);
+        check(status);
     }
 }
 

@@ -1511,6 +1511,8 @@ if [ -x "$P/bench" ]; then
     one "bench --serve of another model" complains "$P/bench" --serve decode/16/cmha --model "$W/bench.model"
     one "bench --serve of another model: says so" says 'another than that of --serve, by its n_layers'
     one "bench, a storage that is none" complains "$P/bench" --serve decode/16/rope/int7
+    one "bench --serve, a field that is no number" complains "$P/bench" --serve train/tiny/$small,batch=abc
+    one "bench --serve, no number: names it" says 'batch = abc is not a whole number'
     # an OpenBLAS that somebody holds to a kernel below the CPU is told in the first line
     if OPENBLAS_CORETYPE=Prescott "$P/bench" --quick memory 2> /dev/null | grep -q 'OpenBLAS Prescott' && grep -q avx2 /proc/cpuinfo; then
         one "bench, a weaker kernel" works env OPENBLAS_CORETYPE=Prescott "$P/bench" --quick memory
