@@ -392,6 +392,7 @@ void bench_serve(const char *what, const char *model, const char *save) {
                        &rest);
     if (parts < 3 || parts > 5 || (parts > 3 && *work != 'p' && *work != 'd'))
         die(2, "--serve wants WORK/SIZE/KIND, not ", what);
+    if (strlen(kind) == sizeof kind - 1) die(2, "a KIND with its fields is of at most 126 bytes: ", what);
     if (!strcmp(work, "train")) {
         training t;
         training_open(&t, first, kind, 0);

@@ -1513,6 +1513,10 @@ if [ -x "$P/bench" ]; then
     one "bench, a storage that is none" complains "$P/bench" --serve decode/16/rope/int7
     one "bench --serve, a field that is no number" complains "$P/bench" --serve train/tiny/$small,batch=abc
     one "bench --serve, no number: names it" says 'batch = abc is not a whole number'
+    # a KIND of 128 bytes, of which 127 are as good as all
+    long=rope$(printf ',n_layers=%d' 1 1 1 1 1 1 1 1 1 1),d_model=00640
+    one "bench --serve, a long KIND" complains "$P/bench" --serve "decode/16/$long/int7"
+    one "bench --serve, a long KIND: says so" says 'of at most 126 bytes'
     # an OpenBLAS that somebody holds to a kernel below the CPU is told in the first line
     if OPENBLAS_CORETYPE=Prescott "$P/bench" --quick memory 2> /dev/null | grep -q 'OpenBLAS Prescott' && grep -q avx2 /proc/cpuinfo; then
         one "bench, a weaker kernel" works env OPENBLAS_CORETYPE=Prescott "$P/bench" --quick memory
