@@ -105,14 +105,15 @@ static void parse(options *o, int argc, char **argv) {
     for (size_t i = 0; i < SECTIONS && !o->any; i++) o->chosen[i] = sections[i].by_default;
 }
 
-/* A file that cannot be written, or would be empty, is noticed before the minutes of measuring. */
+/* A file that cannot be written, or would be empty, is noticed before the minutes of measuring; until they are
+   over, one that is there stays as it is. */
 static void check_files(const options *o) {
     const char *const paths[2] = {o->json, o->svg};
     int chart = 0;
     for (size_t i = 0; i < SECTIONS; i++) chart |= o->chosen[i] && sections[i].chart;
     if (o->svg && !chart) die(2, "--svg needs the section attention or maps", "");
     for (int i = 0; i < 2; i++) {
-        FILE *f = paths[i] ? fopen(paths[i], "w") : NULL;
+        FILE *f = paths[i] ? fopen(paths[i], "a") : NULL;
         if (paths[i] && !f) die(1, "cannot write ", paths[i]);
         if (f) fclose(f);
     }

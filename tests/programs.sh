@@ -1493,6 +1493,9 @@ if [ -x "$P/bench" ]; then
     one "bench, no such section" complains "$P/bench" telepathy
     one "bench, no such section: status 2" sh -c "'$P/bench' telepathy 2> $W/out; [ \$? -eq 2 ]"
     one "bench, a file that cannot be written" complains "$P/bench" maps --json "$W/nowhere/bench.json"
+    cp "$W/bench.json" "$W/bench.before"
+    one "bench, a chart that cannot be written" complains "$P/bench" maps --json "$W/bench.json" --svg "$W/nowhere/x.svg"
+    one "bench, before it measures: the numbers of another run stay" cmp "$W/bench.json" "$W/bench.before"
     one "bench --help" works "$P/bench" --help
     one "bench --help > /dev/full" full "$P/bench" --help
     one "bench, a length below zero" complains "$P/bench" --serve attention/-16/rope
