@@ -83,11 +83,13 @@ static void parse(options *o, int argc, char **argv) {
                                         "--rows"};
     const char **const values[] = {&o->json, &o->svg, &o->threads, &o->serve, &o->model, &o->save, &o->rows};
     enum { VALUES = sizeof names / sizeof *names };
+    char again[48];
     for (int i = 1; i < argc; i++) {
         size_t n = strcspn(argv[i], "="), k = 0;
         while (k < VALUES && (strlen(names[k]) != n || strncmp(names[k], argv[i], n) != 0)) k++;
         if (k < VALUES) {
-            if (values[k] == &o->rows && o->rows) die(2, "one --rows is enough, what is ", argv[i]);
+            snprintf(again, sizeof again, "one %s is enough, what is ", names[k]);
+            if (*values[k]) die(2, again, argv[i]); /* which of two holds is not for it to guess */
             *values[k] = argv[i][n] ? argv[i] + n + 1 : argv[++i];
             if (!*values[k] || !**values[k]) die(2, "a value is missing after ", names[k]);
         } else if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) usage(), finish_output(), exit(0);
@@ -97,6 +99,7 @@ static void parse(options *o, int argc, char **argv) {
         } else if (!strcmp(argv[i], "--quick")) quick = 1;
         else choose(o, argv[i]);
     }
+    if (o->json && o->svg && !strcmp(o->json, o->svg)) die(2, "both --json and --svg are ", o->json);
     if (o->serve && (o->json || o->svg || o->any || quick))
         die(2, "--serve goes without sections, --json, --svg and --quick", "");
     int decodes = o->serve && (*o->serve == 'p' || *o->serve == 'd');
