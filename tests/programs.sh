@@ -1533,6 +1533,11 @@ if [ -x "$P/bench" ]; then
         one "bench takes turns" works python3 bench/peers/turns.py --rounds 2 --count 16 --memory \
             "one=$P/bench --serve attention/16/dot,aligned" "two=$P/bench --serve attention/16/cmha"
         one "bench takes turns, with a range" says '^  two .* to '
+        one "turns.py, a program that stops" complains python3 bench/peers/turns.py --rounds 2 "it=echo ready"
+        one "turns.py, a program that stops: says so" says '^turns: it has stopped$'
+        one "turns.py, no program" complains python3 bench/peers/turns.py "it=$W/nowhere"
+        one "turns.py, no program: says so" says '^turns: it does not start: '
+        one "turns.py, a name alone" complains python3 bench/peers/turns.py it
         # llama-bench's time of 32 tokens as seconds of one
         printf '#!/bin/sh\ncase "$*" in *--help*) ;; *-fa\ 1*-n\ 32*) echo \047[{"avg_ns": 3200000}]\047;; esac\n' > "$W/llama-bench"
         chmod +x "$W/llama-bench"

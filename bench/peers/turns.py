@@ -18,15 +18,22 @@ TICK = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 class Contender:
     def __init__(self, text):
         self.name, _, command = text.partition("=")
-        self.process = subprocess.Popen(shlex.split(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        if not self.process.stdout.readline().startswith("ready"):
+        try:
+            self.process = subprocess.Popen(shlex.split(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            started = self.process.stdout.readline().startswith("ready")
+        except (OSError, IndexError):  # no such program, no command at all
+            started = False
+        if not started:
             sys.exit(f"turns: {self.name} does not start: {command}")
         self.times, self.peak, self.restless = [], None, False
 
     def turn(self):
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline().split()
+        try:
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline().split()
+        except OSError:  # a pipe that nobody reads
+            line = []
         if not line:
             sys.exit(f"turns: {self.name} has stopped")
         self.times.append(float(line[0]))
