@@ -1538,6 +1538,10 @@ if [ -x "$P/bench" ]; then
         one "turns.py, no program" complains python3 bench/peers/turns.py "it=$W/nowhere"
         one "turns.py, no program: says so" says '^turns: it does not start: '
         one "turns.py, a name alone" complains python3 bench/peers/turns.py it
+        # its PyTorch is a program that says nothing
+        printf '#!/bin/sh\n' > "$W/silent" && chmod +x "$W/silent" && printf 'too short' > "$W/short"
+        [ -x build/train_tiny ] && one "seconds.sh, a training that fails" complains env ROUNDS=1 \
+            PYTHON="$W/silent" OPENMP_BLAS=none bench/peers/seconds.sh "$W/short"
         # llama-bench's time of 32 tokens as seconds of one
         printf '#!/bin/sh\ncase "$*" in *--help*) ;; *-fa\ 1*-n\ 32*) echo \047[{"avg_ns": 3200000}]\047;; esac\n' > "$W/llama-bench"
         chmod +x "$W/llama-bench"

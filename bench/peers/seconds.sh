@@ -34,11 +34,13 @@ told() {
 round=1
 while [ "$round" -le "$ROUNDS" ]; do
     for preset in tiny fast; do
-        ours $preset "$round" "$1" | told "train_tiny, $preset" "$round"
+        ours $preset "$round" "$1" > "$F/rows" || exit 1 # in a pipe its end would not be seen
+        told "train_tiny, $preset" "$round" < "$F/rows"
         sleep 0.1
     done
     # shellcheck disable=SC2086 # TORCH is several words
-    OMP_NUM_THREADS=2 $TORCH bench/peers/nanogpt.py "$1" 2 2000 "$round" | told "nanoGPT, PyTorch" "$round"
+    OMP_NUM_THREADS=2 $TORCH bench/peers/nanogpt.py "$1" 2 2000 "$round" > "$F/rows" || exit 1
+    told "nanoGPT, PyTorch" "$round" < "$F/rows"
     sleep 0.1
     round=$((round + 1))
 done
