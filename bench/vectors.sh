@@ -11,7 +11,8 @@ F=$(mktemp -d) || exit 2
 trap 'rm -rf "$F"' EXIT
 trap 'exit 1' INT TERM
 $CC $FLAGS -I. -DCMHA_NO_CBLAS -DCMHA_IMPLEMENTATION -x c -c -o "$F/cmha.o" cmha.h || exit 1
-"$OBJDUMP" -d --no-show-raw-insn "$F/cmha.o" | awk '
+"$OBJDUMP" -d --no-show-raw-insn "$F/cmha.o" > "$F/code" || exit 1
+awk '
 /^[0-9a-f]+ <.*>:/ {
     name = $2
     gsub(/[<>:]|\.(constprop|isra|part|cold|_omp_fn).*/, "", name)
@@ -27,4 +28,4 @@ $2 ~ /^f(add|sub|mul|nmul|div|max|min|maxnm|minnm|sqrt|abd|mla|mls|n?madd|n?msub
 }
 END { for (f in vector) seen[f]; for (f in single) seen[f]
       for (f in seen) if (vector[f] + single[f] >= 8)
-          printf "%-40s vectors %5d   single numbers %5d   fused %5d\n", f, vector[f], single[f], fused[f] }' | sort
+          printf "%-40s vectors %5d   single numbers %5d   fused %5d\n", f, vector[f], single[f], fused[f] }' "$F/code" | sort
