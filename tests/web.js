@@ -113,6 +113,19 @@ async function refuses() {
     await make('cmha', 50, words);
     await one(words, line);
   }
+  for (const [id, wrong, line] of [['bytes', '', /^Bytes is a number from 1 to 4096$/], ['bytes', '-5', /^Bytes is/],
+    ['temperature', '', /^Temperature is a number from 0 to 100$/]]) {
+    const usual = await run(`document.getElementById('${id}').value`);
+    await set(id, wrong);
+    const wrote = await write();
+    await one(id + ' "' + wrong + '"', line);
+    is(id + ' "' + wrong + '": nothing is written', wrote === '', wrote.length);
+    await set(id, usual);
+  }
+  await set('seed', '');
+  await make('cmha', 50);
+  await one('no seed', /^Seed is a number from 0 to 1000000$/);
+  await set('seed', '1');
   await b.pick('#text', path.join(folder, 'short.txt'));
   await says('text-says', 'short.txt');
   await b.click('#train');
