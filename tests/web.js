@@ -126,8 +126,11 @@ async function refuses() {
   await make('cmha', 50);
   await one('no seed', /^Seed is a number from 0 to 1000000$/);
   await set('seed', '1');
+  await set('bytes', '4096');
+  await run("document.getElementById('write').click()"); // goes on while a text is picked
   await b.pick('#text', path.join(folder, 'short.txt'));
-  await says('text-says', 'short.txt');
+  is('a text is picked while the page writes', await says('text-says', 'short.txt'), await text('text-says'));
+  await set('bytes', '300');
   await b.click('#train');
   await until("!document.getElementById('error').hidden", 10000);
   is('a short text', /bytes to learn from/.test(await errorLine()), await errorLine());
