@@ -97,6 +97,14 @@ static void check_settings(void) {
     CHECK(!web_text(sentence(4000), 4000));
 }
 
+/* What is learned is not shown as what is held out. */
+static void check_held_out(void) {
+    char words[128];
+    snprintf(words, sizeof words, "%s held_out=0", small);
+    CHECK(!web_make(words, 1) && !web_step() && !web_judge() && isnan(web_numbers()[3]));
+    CHECK(!web_make(small, 1) && !web_step() && !web_judge() && web_numbers()[3] > 0);
+}
+
 /* Loads a copy of n bytes. */
 static int load(const void *bytes, size_t n) {
     void *copy = web_take(n);
@@ -160,6 +168,7 @@ int main(void) {
     check_learning();
     check_writing();
     check_settings();
+    check_held_out();
     check_files();
     check_kinds();
     close_run(run);

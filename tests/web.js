@@ -139,6 +139,13 @@ async function refuses() {
   await says('text-says', 'text.txt');
 }
 
+async function holdsNothingOut() {
+  const line = await make('cmha', 30, 'n_layers=1 d_model=32 d_ff=32 n_heads=4 length=32 batch=2 held_out=0');
+  is('a text is learned whole', !line && await train(20000), line || await errorLine());
+  is('without a held-out loss', await text('held') === '–' && await text('bits') === '–', await text('held'));
+  is('in the curve neither', !await run("document.querySelectorAll('#curve circle').length") && !await run(nowhere));
+}
+
 async function everyKind() {
   const kinds = await run("[...document.getElementById('kind').options].map(o => o.value)");
   is('there are kinds', kinds.length > 10, kinds.join());
@@ -252,6 +259,7 @@ async function main() {
   await access();
   await keeps();
   await refuses();
+  await holdsNothingOut();
   await everyKind();
   quiet();
   await lacks();

@@ -187,7 +187,6 @@ static int split(cmha_tokens *train, cmha_tokens *held_out) {
     if (!run) return fail(CMHA_ERR_STATE, "there is no model yet");
     if (!text.count) return fail(CMHA_ERR_STATE, "there is no text yet");
     cmha_trainer_split(&run->trainer, &text, train, held_out);
-    if (held_out->count < 2) *held_out = *train;
     if (train->count > run->tc.length) return 0;
     snprintf(line, sizeof line, "the text has %zu bytes to learn from, not the %zu of one sequence and its "
              "last target (length=%zu)", train->count, run->tc.length + 1, run->tc.length);
@@ -201,10 +200,14 @@ WEB_EXPORT int web_step(void) {
     return status ? status : told(cmha_trainer_step(&run->trainer, &train, &last_loss));
 }
 
-/* Computes the loss on the first 4096 bytes of the text that is held out, web_numbers()[3]. */
+/* Computes the loss on the first 4096 bytes of the text that is held out, web_numbers()[3]; NaN: none is. */
 WEB_EXPORT int web_judge(void) {
     cmha_tokens train, held_out = {0};
     int status = split(&train, &held_out);
+    if (!status && held_out.count < 2) {
+        held_loss = (double)NAN;
+        return 0;
+    }
     held_out = cmha_tokens_part(&held_out, 0, WEB_JUDGED + 1);
     return status ? status : told(cmha_trainer_evaluate(&run->trainer, &held_out, &held_loss));
 }
