@@ -244,6 +244,7 @@ if hasattr(os, "fork") and "OpenMP" in cmha.version:
 
 # tuning, other objectives
 one("tune", model.tune("*.delta", frozen=True) == 2 and model.tune("*.b", rate=0.5) == 2)
+refused("nothing to tune", "CMHA_ERR_ARGUMENT", "tune: there are neither frozen, rate nor decay", lambda: model.tune("*.b"))
 fitted = cmha.Trainer(model, batch=2, length=12, lr=1e-2, warmup=0)
 delta = model.parameters["blocks.0.attn.delta"].copy()
 first = fitted.fit(ids)

@@ -652,6 +652,8 @@ class Model(_Single):
     def tune(self, pattern, frozen=None, rate=None, decay=None):
         """Says how parameters learn whose names match "*.delta,*.b"; returns how many do. frozen moves the
         gradients."""
+        if frozen is None and rate is None and decay is None:
+            raise Error("CMHA_ERR_ARGUMENT", "tune: there are neither frozen, rate nor decay")
         count = _size()
         place, pattern = ctypes.byref(self._parameters), _text("pattern", pattern)
         with self._owner.lock:
