@@ -441,6 +441,9 @@ for mask in ([256, 1, 1], [1, 0.5, 1], [True, 2**40, -1], [numpy.nan, 1, 1]):
 for padded in (0, 1):
     row, mask = numpy.array([[5, 6, 7, padded]]), [[1, 1, 1, 0]]
     one("padding is no target", fitted.model.loss(row, mask=mask) == fitted.model.loss(row[:, :3]))
+for name, whole in (("mask", "[1, 3], not [2, 3]"), ("types", "[1, 3], not [2, 3]"), ("features", "[1, 3, 1], not [2, 3, 1]")):
+    refused("one row for two", "CMHA_ERR_SHAPE", name + ": " + whole, lambda: typed.loss(
+        ids[:, :3], **{name: numpy.ones((3, 1) if name == "features" else 3, int)}))
 refused("no ids at all", "CMHA_ERR_ARGUMENT", "neither ids nor targets, labels or values", fitted.fit)
 refused("fractional targets", "CMHA_ERR_ARGUMENT", "targets: whole numbers", lambda: model.loss(ids, ids * 0.5))
 refused("an encoder's next tokens", "CMHA_ERR_ARGUMENT", "sees the next tokens", lambda: judge.loss(words))

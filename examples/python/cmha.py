@@ -419,13 +419,15 @@ def _next(call, model, ids, batch):
         raise Error("CMHA_ERR_ARGUMENT", line % (call, length))
     targets = ids[:, 1:]
     if batch.get("mask") is not None:
-        batch["mask"] = mask = _present(batch["mask"])
-        if mask.shape == ids.shape:
-            targets = numpy.where(mask[:, 1:], targets, -1)
+        batch["mask"] = mask = _Held.fit("mask", _present(batch["mask"]), ids.shape, bool)
+        targets = numpy.where(mask[:, 1:], targets, -1)
+    if batch.get("types") is not None:
+        batch["types"] = _ids(batch["types"], "types")
     for name, axis in (("mask", 1), ("types", 1), ("features", 2)):
         whole = numpy.asarray(batch.get(name, 0))
-        if whole.ndim >= axis and whole.shape[-axis] == length:
-            batch[name] = whole[..., :-1] if axis == 1 else whole[..., :-1, :]
+        if whole.ndim >= axis:  # a wrong shape is told as it was given
+            shape = ids.shape + whole.shape[whole.ndim + 1 - axis:]
+            batch[name] = _Held.fit(name, whole, shape, whole.dtype)[:, :-1]
     return ids[:, :-1], targets
 
 
