@@ -146,6 +146,14 @@ async function holdsNothingOut() {
   is('in the curve neither', !await run("document.querySelectorAll('#curve circle').length") && !await run(nowhere));
 }
 
+/* A curve is drawn ten times a second, whatever the number of looks at the held-out text. */
+async function lasts() {
+  await make('cmha', 2600, 'n_layers=1 d_model=8 d_ff=8 n_heads=1 length=4 batch=1 eval_tokens=8');
+  is('many steps are taken', await train(60000), await errorLine());
+  const circles = await run("document.querySelectorAll('#curve circle').length");
+  is('and at most 100 looks drawn', circles > 50 && circles <= 100, circles);
+}
+
 async function everyKind() {
   const kinds = await run("[...document.getElementById('kind').options].map(o => o.value)");
   is('there are kinds', kinds.length > 10, kinds.join());
@@ -260,6 +268,7 @@ async function main() {
   await keeps();
   await refuses();
   await holdsNothingOut();
+  await lasts();
   await everyKind();
   quiet();
   await lacks();
