@@ -188,6 +188,14 @@ for f in bin include lib share/man share/doc; do mkdir -p "$R$PREFIX/$f"; done
 check 'uninstall leaves folders that were there before' kept
 rm -rf "$R" && mkdir -p "$R$PREFIX"
 check 'and none that were not' kept
+# a folder that is another one from elsewhere, or that no shell has put in place of its ~, is none for pkg-config
+for relative in here/cmha '~/cmha'; do
+    relates() {
+        ! DESTDIR='' PREFIX=$relative examples/install/install.sh install "$W/empty" 2> "$W/said" &&
+            grep -qF "not $relative" "$W/said" && [ ! -e "$relative" ]
+    }
+    check "PREFIX=$relative is refused" relates
+done
 # what root installs others may read, whatever root's umask is
 masked() {
     rm -rf "$R" && (umask 077 && DESTDIR=$R examples/install/install.sh install "$W/build") &&

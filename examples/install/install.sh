@@ -9,6 +9,10 @@ umask 022 # others may read the folders that it makes, too, whatever root's mask
 what=$1 B=$2
 cd "$(dirname "$0")/../.."
 : "${PREFIX:=/usr/local}" "${DESTDIR:=}" "${VERSION:=}" "${PROGRAMS:=}" "${PC_CFLAGS:=}" "${PC_LIBS:=}"
+case $PREFIX in
+    /* | [A-Za-z]:*) ;;
+    *) echo "PREFIX is a whole path, such as /usr/local, not $PREFIX" >&2; exit 2;; # cmha.pc is read from anywhere
+esac
 at=$DESTDIR$PREFIX
 list=$at/share/doc/cmha/installed
 
