@@ -139,6 +139,7 @@ links() {
 }
 
 model() {
+    case $1 in *[!0-9.]*) lack "$1 is no number of seconds";; esac # of 2,3 awk would read 2
     awk -v alone="$1" -v rates="$RATES" -v bytes="$BYTES" -v latency="$LATENCY" "$MODEL"'
         BEGIN {
             if (alone + 0 <= 0) { print "ranks.sh: model needs the seconds of a step" > "/dev/stderr"; exit 2 }

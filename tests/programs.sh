@@ -1529,6 +1529,7 @@ if [ -x "$P/bench" ]; then
         one "bench, a weaker kernel" works env OPENBLAS_CORETYPE=Prescott "$P/bench" --quick memory
         one "bench says so" says '^[*]* OPENBLAS_CORETYPE=Prescott IS SET'
     fi
+    for seconds in 2,3 2s 0 ''; do one "ranks.sh, $seconds seconds" complains bench/ranks.sh model "$seconds"; done
     one "vectors.sh without objdump" complains bench/vectors.sh true "$W/nowhere"
     if command -v python3 > /dev/null 2>&1; then
         one "bench takes turns" works python3 bench/peers/turns.py --rounds 2 --count 16 --memory \
