@@ -449,6 +449,8 @@ refused("fractional targets", "CMHA_ERR_ARGUMENT", "targets: whole numbers", lam
 refused("an encoder's next tokens", "CMHA_ERR_ARGUMENT", "sees the next tokens", lambda: judge.loss(words))
 refused("a name that a NUL cuts", "CMHA_ERR_ARGUMENT", "no NUL", lambda: model.save(path("a\0b")))
 refused("a field likewise", "CMHA_ERR_ARGUMENT", "without a NUL", lambda: cmha.Model(d_model="32\0x"))
+refused("a field's name likewise", "CMHA_ERR_ARGUMENT", "a field is text without a NUL, not 'n_layers\\x00s'",
+        lambda: cmha.Model(**{"n_layers\0s": 1}))
 refused("a pattern likewise", "CMHA_ERR_ARGUMENT", "pattern is text", lambda: model.tune(None, rate=1))
 refused("no preset", "CMHA_ERR_ARGUMENT", "preset is text without a NUL, not None", lambda: cmha.Model(None))
 refused("a missing file", "CMHA_ERR_NOT_FOUND", "nowhere", lambda: cmha.Model.open(path("nowhere")))

@@ -277,8 +277,8 @@ class Config:
     def _set(self, owner, name, value):
         if isinstance(value, (bool, numpy.bool_)):
             value = int(value)
-        text = _text(name, str(value))
-        owner.call(_lib.cmha_config_set, owner.context, self._table, self._memory, name.encode(), text)
+        field, text = _text("a field", name), _text(name, str(value))
+        owner.call(_lib.cmha_config_set, owner.context, self._table, self._memory, field, text)
 
 
 # has this process worked with several threads, or had the one that it was forked from?
