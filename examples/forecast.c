@@ -49,12 +49,15 @@ static void measure(size_t steps) {
     mean = (double *)take(data.channels, sizeof *mean);
     deviation = (double *)take(data.channels, sizeof *deviation);
     for (size_t c = 0; c < data.channels; c++) {
-        double sum = 0, squares = 0;
-        for (size_t t = 0; t < steps; t++) sum += data.x[t * data.channels + c] / (double)steps;
+        double sum = 0, squares = 0, least = INFINITY, most = -INFINITY;
+        for (size_t t = 0; t < steps; t++) {
+            double value = data.x[t * data.channels + c];
+            sum += value / (double)steps, least = fmin(least, value), most = fmax(most, value);
+        }
         for (size_t t = 0; t < steps; t++)
             squares += pow(data.x[t * data.channels + c] - sum, 2) / (double)steps;
         mean[c] = sum;
-        deviation[c] = squares > 0 ? sqrt(squares) : 1;
+        deviation[c] = most > least && squares > 0 ? sqrt(squares) : 1; /* a mean of equals is rounded */
     }
 }
 

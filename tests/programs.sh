@@ -402,6 +402,10 @@ if [ -x "$P/forecast" ]; then
     awk -F, 'NR == 1 { print "a,b" } NR > 1 { print $2 "e200," $3 }' "$W/series.csv" > "$W/large.csv"
     one "forecast, numbers without a deviation" complains "$P/forecast" $few "$W/large.csv"
     one "forecast, numbers without a deviation: says so" says 'numbers too large to normalise in column a$'
+    awk -F, 'NR == 1 { print "a,b" } NR > 1 { print $2 "," (NR < 900 ? 0.1 : 0.2) }' "$W/series.csv" > "$W/still.csv"
+    one "forecast, a column that changes in the test alone" works "$P/forecast" $few --out "$W/still.model" "$W/still.csv"
+    one "forecast, its deviation in training is 1" awk '$2 == "b" { n = $4 } END { exit n != 1 }' "$W/still.model.columns"
+    one "forecast, its errors are of that size" awk '/^the model/ { exit !($3 < 9) }' "$W/out"
     cp "$W/series.csv" "$W/read.columns"
     one "forecast, --out that it reads" spares "$W/series.csv" "$P/forecast" $few --out "$W/series.csv" "$W/series.csv"
     one "forecast, the file beside --out is what it reads" spares "$W/read.columns" "$P/forecast" $few --out "$W/read" "$W/read.columns"
