@@ -172,7 +172,8 @@ static void print_row(size_t k) {
     printf("%-15s %10zu %7.0f", row[k].kind, row[k].parameters, MEAN(k, seconds, NULL));
     for (size_t l = 0; l < n_levels; l++)
         printf(" %5.1f", 100 * mean_of(k, offsetof(result, by_level) + l * sizeof(double), NULL));
-    printf("  %6.2f", 100 * MEAN(k, high, &spread)), printf(" %5.2f", 100 * spread);
+    if (level[n_levels - 1] < 0) printf("  %6s %5s", "-", "-"); /* there is no such frame */
+    else printf("  %6.2f", 100 * MEAN(k, high, &spread)), printf(" %5.2f", 100 * spread);
     printf(" %6.2f", 100 * MEAN(k, all, &spread)), printf(" %5.2f", 100 * spread);
     printf(" %6.2f", 100 * MEAN(k, turned, &spread)), printf(" %5.2f", 100 * spread);
     printf(" %9.2g\n", MEAN(k, change, NULL));

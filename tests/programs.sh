@@ -1628,6 +1628,17 @@ PYTHON
         classes 65
         one "signal, 65 classes" complains "$P/signal" "$W/classes.wave" $tiny --epochs 1
         one "signal, 65 classes: says how many there may be" says ': 65 classes, more than the 64 that .* are in .*classes.wave$'
+        python3 - "$wave" "$W/faint.wave" << 'PYTHON'
+import json, struct, sys
+data = bytearray(open(sys.argv[1], "rb").read())
+start = 8 + struct.unpack("<Q", data[:8])[0]
+at, end = json.loads(data[8:start])["snr"]["data_offsets"]
+form = "<%df" % ((end - at) // 4)
+data[start + at:start + end] = struct.pack(form, *(x - 30 for x in struct.unpack(form, data[start + at:start + end])))
+open(sys.argv[2], "wb").write(data)
+PYTHON
+        one "signal, no frame of 0 dB or more" works "$P/signal" "$W/faint.wave" $tiny --epochs 1
+        one "signal, of which there is no accuracy" says '^rope .*  *[0-9.]*  *- *-  *[0-9]'
     fi
     one "signal, a checkpoint" complains "$P/signal" "$W/tiny.safetensors" $tiny
     one "signal, a missing file" complains "$P/signal" "$W/nowhere.wave" $tiny
