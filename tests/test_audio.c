@@ -118,6 +118,37 @@ static void tar(void) {
     CHECK(!audio_tar(file, whole, &at, name, &from, &size, error) && strstr(error, "no header"));
 }
 
+/* Names too long for a header, of which the last 100 bytes are read */
+static void tar_names(void) {
+    static const struct { char kind; const char *part, *name; } parts[] = {
+        {'L', "long/7_ann_0.wav", "long/7_ann_0.wav"},
+        {'x', "20 mtime=1700000000\n25 path=long/7_ann_0.wav\n", "long/7_ann_0.wav"},
+        {'x', "20 mtime=1700000000\n", "7_"},      {'x', "99 path=a\n", "7_"},
+        {'x', "7 path=", "7_"},                    {'x', "25path=long/7_ann_0.wav\n", "7_"},
+        {'x', "18446744073709551625 path=a\n", "7_"}, {'x', "6 a=b\n9 path=a\n", "a"},
+        {'x', "", "7_"},                           {'L', "", "7_"},
+        {'x', "0 path=a\n", "7_"},                 {'g', "9 path=a\n", "7_"}};
+    char name[101], many[160];
+    size_t at, from, size, i;
+    for (i = 0; i < sizeof parts / sizeof *parts; i++) {
+        at = length = 0, memset(file, 0, sizeof file);
+        header("part", strlen(parts[i].part), parts[i].kind);
+        put(parts[i].part, strlen(parts[i].part)), length += 511, length -= length % 512;
+        header("7_", 3, '0'), put("abc", 3), length += 509, header("next", 0, '0');
+        CHECK(audio_tar(file, length, &at, name, &from, &size, error) && !memcmp(file + from, "abc", 3));
+        CHECK_THAT(!strcmp(name, parts[i].name), "part %zu: %s", i, name);
+        CHECK(audio_tar(file, length, &at, name, &from, &size, error) && !strcmp(name, "next"));
+    }
+    memset(many, 'x', sizeof many), memcpy(many + 149, "/7_b_0.wav", 11);
+    at = length = 0, memset(file, 0, sizeof file);
+    header("part", sizeof many, 'L'), put(many, sizeof many), length += 512 - sizeof many;
+    header("x", 0, '5'), header("7_", 0, '0');
+    CHECK(audio_tar(file, length, &at, name, &from, &size, error) && !strcmp(name, "7_")); /* a folder's */
+    at = 0, memset(file + 1024, 0, 1024), length = 1024, header("7_", 0, '0');
+    CHECK(audio_tar(file, length, &at, name, &from, &size, error) && strlen(name) == 100);
+    CHECK(!strcmp(name + 90, "/7_b_0.wav"));
+}
+
 static void spectra(void) {
     enum { N = 32, COUNT = 100 };
     double re[N], im[N], x[N], y[N], worst = 0;
@@ -437,7 +468,7 @@ static void again(void) {
 }
 
 int main(void) {
-    wav(), tar(), spectra(), kinds(), damaged();
+    wav(), tar(), tar_names(), spectra(), kinds(), damaged();
     make_word(), strengths(), little(), hearing(), speakers(), again();
     return check_end();
 }

@@ -59,11 +59,28 @@ static inline int audio_wav(const unsigned char *bytes, size_t n, const char *na
     return 1;
 }
 
+/* Finds the name of the next file where it is too long for a header and stands in a part of n bytes before:
+   that is all of it (GNU's tar, 'L') or has a line "LENGTH path=NAME" (POSIX, 'x'). Keeps its end. */
+static inline void audio_tar_name(int kind, const unsigned char *part, size_t n, char name[101]) {
+    size_t from = 0, end = 0, at, i, line;
+    while (kind == 'L' && end < n && part[end]) end++;
+    for (at = 0; kind == 'x' && at < n; at += line) {
+        for (i = at, line = 0; i < n && line < n && part[i] >= '0' && part[i] <= '9'; i++)
+            line = line * 10 + part[i] - '0';
+        if (!line || line > n - at) break;
+        if (at + line > i + 6 && !memcmp(part + i, " path=", 6)) from = i + 6, end = at + line - 1;
+    }
+    if (end == from) return;
+    if (end - from > 100) from = end - 100;
+    memcpy(name, part + from, end - from), name[end - from] = 0;
+}
+
 /* Steps to the next file of a tar archive in memory: *at is 0 at first, and what the call left afterwards.
-   Returns 1 with its name, first byte and size; 0 at the end, with an empty line in `error`, or on a failure.
-   Folders, links and the like are passed over. */
+   Returns 1 with its name (of a longer one the last 100 bytes), first byte and size; 0 at the end, with an
+   empty line in `error`, or on a failure. Folders, links and the like are passed over. */
 static inline int audio_tar(const unsigned char *tar, size_t n, size_t *at, char name[101], size_t *begin,
                             size_t *size, char *error) {
+    char known[101] = ""; /* before its header */
     *error = 0;
     while (n - *at >= 512 && tar[*at]) {
         const unsigned char *head = tar + *at;
@@ -76,10 +93,13 @@ static inline int audio_tar(const unsigned char *tar, size_t n, size_t *at, char
         if (bytes > n - *at - 512)
             return text_fail(error, "tar: a file of %llu bytes ends beyond the archive's end", bytes);
         memcpy(name, head, 100), name[100] = 0;
+        if (*known) memcpy(name, known, sizeof known);
         *begin = *at + 512, *size = (size_t)bytes;
         *at = *begin + *size, pad = (512 - *size % 512) % 512;
         *at += pad < n - *at ? pad : n - *at;
         if (head[156] == '0' || !head[156]) return 1;
+        if (!strchr("LKx", head[156])) *known = 0; /* it was that of a folder, or the like */
+        audio_tar_name(head[156], tar + *begin, *size, known);
     }
     return *at < n && tar[*at] ? text_fail(error, "tar: ends within the header at byte %zu", *at) : 0;
 }
