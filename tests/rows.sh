@@ -170,6 +170,8 @@ if [ -e "$B/cmha-f64.o" ]; then
     one "of which nothing is cached" eval '! says cache'
     one "a field that is none" eval '! works "$W/check-right" widow=6'
     one "is said" says 'widow'
+    one "more logits than it has room for" sh -c "'$W/check-right' vocabulary=64 > '$W/out'; [ \$? -eq 1 ]"
+    one "are refused" says "^  refused: vocabulary is the program's own field WRONG\$"
     one "a wrong derivative" checks slope 're\[j\] = g \* t\[j\] + along \* re\[j\];' 're[j] = g * t[j];'
     one "is found" finds re-tanh 'gradients within' slope
     one "and a parameter named" says '^  gradient check: .*attn.w'

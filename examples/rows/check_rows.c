@@ -57,8 +57,9 @@ static int opens(const char *score, int threads, char **fields) {
                  cmha_config_set_all(&ctx, cmha_model_table(), &mc, words);
     for (; !status && *fields; fields++)
         status = cmha_config_set_all(&ctx, cmha_model_table(), &mc, *fields) != CMHA_OK;
-    if (!status && !cmha_model_init(&model, &ctx, &mc)) return 1;
-    printf("  refused: %s%s\n", cmha_error(&ctx), mark(0));
+    int own = !status && mc.vocabulary != V; /* the arrays of logits have room for V a token */
+    if (!status && !own && !cmha_model_init(&model, &ctx, &mc)) return 1;
+    printf("  refused: %s%s\n", own ? "vocabulary is the program's own field" : cmha_error(&ctx), mark(0));
     return cmha_context_close(&ctx), 0;
 }
 
