@@ -125,8 +125,13 @@ static void compare(cmha_model *model, const double *linear) {
     free(said);
 }
 
-/* Reads the first test signal frame by frame and says how far that is from reading it at once. */
+/* Reads the first test signal frame by frame and says how far that is from reading it at once. A layer of the
+   user's own may need all of it. */
 static void stream(cmha_model *model) {
+    if (model->score && model->score->whole) {
+        complain(0, "not streamed: it needs a cache, which does not serve ", model->score->name);
+        return;
+    }
     const sequences *s = &part[2];
     size_t V = row_of(s), L = s->longest, t, j;
     cmha_cache cache;
@@ -187,9 +192,9 @@ int main(int argc, char **argv) {
     cmha_real *targets = take(tc.batch * part[0].longest * V, sizeof *targets);
     check(cmha_model_init(&model, &ctx, &mc)), check(cmha_trainer_init(&trainer, &model, &tc));
     train(&trainer, epochs, targets);
+    if (option[SAVE].value) check(cmha_model_save(&model, option[SAVE].value));
     double *linear = fit_linear(&part[0], V);
     compare(&model, linear), stream(&model);
-    if (option[SAVE].value) check(cmha_model_save(&model, option[SAVE].value));
     free(linear), free(targets), close_room(), close_signals();
     cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_context_close(&ctx);
     return end_program(0);

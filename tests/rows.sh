@@ -189,6 +189,32 @@ if [ -e "$B/cmha-f64.o" ]; then
     one "is refused" finds signed 'moments are wrong' three
 fi
 
+# ------------------------------------------------------------------------------------ a layer that needs whole sequences
+source whole << 'E'
+static cmha_tensor *attend(const cmha_layer *at, cmha_tensor *h) {
+    size_t shape[3] = {at->batch, 1, at->model->config.d_model};
+    cmha_tensor *mean = cmha_mean_tokens(at->tape, h, at->args.key_mask), *ones;
+    mean = cmha_reshape(at->tape, cmha_linear(at->tape, mean, at->parameters[0], NULL), 3, shape);
+    shape[1] = at->length, shape[2] = 1;
+    ones = cmha_tensor_new(at->tape, 3, shape, 0);
+    for (size_t i = 0; ones && !cmha_tape_measures(at->tape) && i < ones->size; i++) ones->data[i] = 1;
+    return cmha_add(at->tape, h, cmha_matmul(at->tape, ones, mean, 0));
+}
+static const cmha_score_parameter weight[] = {{"mean", {CMHA_AXIS_MODEL, CMHA_AXIS_MODEL, 0}, 0, 0.1, 1}};
+static const cmha_score scores[] = {{.name = "mean", .parameters = weight, .n_parameters = 1, .attend = attend, .whole = 1}};
+OWN_ROWS(scores, 1, NULL, 0)
+E
+one "a layer that needs whole sequences" object whole "$W/whole.c"
+if [ -x "$P/signal_next" ]; then
+    # shellcheck disable=SC2086
+    one "signals" works "$P/signal" --synthetic "$W/wave" --quiet $small --epochs 1
+    # shellcheck disable=SC2086
+    one "signal_next learns with it" works "$P/signal_next" --rows "$W/whole.so" --attention mean --quiet $small --epochs 1 \
+        --save "$W/next.safetensors" "$W/wave"
+    one "says that it is not streamed" says '^signal_next: not streamed: it needs a cache, which does not serve mean$'
+    one "and saves it" [ -s "$W/next.safetensors" ]
+fi
+
 # ------------------------------------------------------------------------------------------------------ linked: make own
 # shellcheck disable=SC2086
 linked() {
