@@ -123,6 +123,9 @@ async function attention(weights) {
     await run("(b => b.dataset.l + b.dataset.h)(document.querySelectorAll('#thumbs button')[" + (thumbs - 1) + '])'));
   await key('ArrowLeft', 37);
   is('so do arrows', await run("document.getElementById('head').value === document.querySelector('#thumbs [aria-pressed=true]').dataset.h"));
+  await select('layer', 0), await select('head', 1), await click('#thumbs button', 0);
+  is('and the first of the layer that is shown',
+    await run("document.getElementById('head').value + document.querySelector('#thumbs [aria-pressed=true]').dataset.h") === '00');
 }
 
 /* Every layer and head, and whatever else can be chosen; runs in the page */
