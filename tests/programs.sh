@@ -543,6 +543,10 @@ if [ -x "$P/vectors" ] && [ -x "$P/classify" ]; then
     one "vectors --learn: cosines go with the scores" says '^3 pairs: pearson [01]\.[90][0-9]*, spearman 1.0000$'
     one "vectors --learn keeps the model" vectors --similarity "$W/scores.tsv" --columns 1,2,3 "$W/learned.safetensors"
     one "vectors --learn: the same of the file" says '^3 pairs: pearson [01]\.[90][0-9]*, spearman 1.0000$'
+    printf '5\tone\tone\n1\tone\tthe other, which is longer than sixteen\n' > "$W/longer.tsv"
+    one "vectors --learn, a sentence that is cut" works "$P/vectors" --threads 1 --learn "$W/longer.tsv" --columns 1,2,3 --epochs 3 \
+        --weigh "$W/lines" --out "$W/cut.safetensors" "$W/encoder.safetensors"
+    one "vectors --learn: says so once" [ "$(grep -c '^vectors: 1 sentences of the pairs are longer than 16 tokens' "$W/out")" -eq 1 ]
     one "vectors --similarity and --learn: --columns of four" complains "$P/vectors" --similarity "$W/scores.tsv" --columns 1,2,3,4 "$W/encoder.safetensors"
     unread_by=$W/encoder.safetensors mode=$P/vectors
     unread --learn "--out x" "--epochs 4" "--lr 3e-4" "--seed 1"

@@ -212,6 +212,7 @@ static void learn(const char *path) {
     for (size_t i = 0; i < d; i++) ones[i] = 1, mean[i] = 1 / (cmha_real)d;
     check(cmha_trainer_init(&trainer, &encoder.model, &config)), check(cmha_tape_init(&tape, &ctx, 1));
     cmha_parameters_zero_grad(&encoder.model.parameters);
+    encoder.cut = 0; /* of the file of --weigh */
     for (uint64_t step = 0, epoch = 0; step < config.steps; step++) {
         if (!at) text_shuffle(order, p.t.rows, (ctx.config.seed << 32) + ++epoch), sum = 0, n_seen = 0;
         size_t n = p.t.rows - at < batch ? p.t.rows - at : batch;
@@ -225,6 +226,7 @@ static void learn(const char *path) {
         if (!at)
             printf("epoch %llu: mean squared error %.4f\n", (unsigned long long)epoch, sum / (double)n_seen),
                 fflush(stdout);
+        if (!at && epoch == 1) sentences_tell_cut(&encoder, "sentences of the pairs", " (see --length)");
     }
     check(cmha_model_save(&encoder.model, option[OUT].value));
     must(codec_save(&encoder.words, option[OUT].value, failure));
