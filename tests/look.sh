@@ -50,6 +50,7 @@ make fixed "$small attention=cmha share=fixed head_temperature=1"
 make lag "$small family=crat attention=dot position=multifreq crat_attention=lag causal=0 low_rank=2"
 make int8 "$small" int8
 make odd "$small family=crat attention=dot position=multifreq experts=3 experts_top=1 irw_layers=1 irw_width=5" odd
+make mixed "$small family=mobius attention=pope mobius_heads=2 placement=post position=learned"
 make oddmobius "$small family=mobius attention=cmha mobius_heads=2 placement=post position=learned" odd
 make signal "$small tokens=0 vocabulary=0 features=4 classes=2 causal=0"
 is "a knowledge base" "$W/make" base "$W/base.safetensors" 5
@@ -65,7 +66,7 @@ if [ -x "$B/tokens" ]; then
 fi
 
 words='To be, or not to be: that is it.'
-for name in tiny cmha half dot pope ropepp cope linear mobius yang atan fixed lag int8 oddmobius; do look $name --text "$words"; done
+for name in tiny cmha half dot pope ropepp cope linear mobius yang atan fixed lag int8 mixed oddmobius; do look $name --text "$words"; done
 look crat --base "$W/base.safetensors" --text "$words"
 look odd --base "$W/base.safetensors" --text "$words"
 look signal
@@ -213,7 +214,7 @@ elif ! command -v node > /dev/null 2>&1; then echo 'SKIP node is not installed (
 else
     see() { "$W/make" see "$W/$1.safetensors" "$2" "$3" "$words" > "$W/$1-$2-$3" && seen="$seen,$2,$3,$W/$1-$2-$3"; }
     set --
-    for page in tiny,0,0,1,1 cmha,1,2 pope,1,0 ropepp,1,5 cope,0,1 mobius,1,2 yang fixed,1,1 atan,1,1 crat,0,2 hostile $speaks odd oddmobius signal runs itself bare frames radio renews; do
+    for page in tiny,0,0,1,1 cmha,1,2 pope,1,0 ropepp,1,5 cope,0,1 mobius,1,2 yang fixed,1,1 atan,1,1 crat,0,2 hostile $speaks odd mixed oddmobius signal runs itself bare frames radio renews; do
         name=${page%%,*} seen=
         case $page in *,*) rest=${page#*,}; while [ -n "$rest" ]; do
             l=${rest%%,*} rest=${rest#*,} h=${rest%%,*}

@@ -564,7 +564,7 @@ static const char *const look_script[] = {
     "}",
     "",
     "function drawBeta(mine) {",
-    "  const at_ = mine.omega.map(v => Math.log10(v)), all = D.layers[at.layer].heads;",
+    "  const at_ = mine.omega.map(v => Math.log10(v)), all = D.layers[at.layer].heads.filter(x => x.beta);",
     "  const more = others('beta');",
     "  const b = axes('phase-figure', {x: range(at_, 0.1), y: range([...all, ...more.map(r =>"
         " r.head)].flatMap(x => x.beta), 0.02), most: 760,",
