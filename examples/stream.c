@@ -215,7 +215,7 @@ static int follow(void) {
     static float raw[MOST], x[MOST], said[2 * MOST];
     const cmha_model_config *c = &model.config;
     size_t planes = c->complex_features ? 2 : 1, F = c->features, W = F * planes, i;
-    unsigned long frames = 0, second = sound.rate / (F ? F : 1) + 1;
+    unsigned long frames = 0, told = 0; /* seconds */
     double worst = 0, total = 0, error = 0, power = 1e-30, all[2] = {0, 1e-30};
     for (; samples(raw, W); frames++) {
         for (i = 0; i < W; i++) x[i % planes * F + i / planes] = raw[i];
@@ -231,8 +231,10 @@ static int follow(void) {
             counted(time);
             if (time > worst) worst = time;
         }
-        if ((frames + 1) % second) continue;
-        printf("%6lu s: the next frame within %.2f dB of its power\n", (frames + 1) / second,
+        unsigned long heard = (unsigned long)((double)(frames + 1) * (double)F / sound.rate);
+        if (heard == told) continue;
+        told = heard;
+        printf("%6lu s: the next frame within %.2f dB of its power\n", told,
                10 * log10(error / power + 1e-30));
         all[0] += error, all[1] += power, error = 0, power = 1e-30;
     }

@@ -1896,7 +1896,7 @@ if [ -x "$P/signal_next" ] && [ -x "$P/embed" ] && [ -s "$W/signal.safetensors" 
     one "stream --tone" works "$follows" --tone 2001
     one "stream counts frames of 8 samples" says '^2001 frames of 8 samples, 2.0 s: next frames within -*[0-9.]* dB'
     one "stream, a window: exact" says '^exact without an end; real-time factor'
-    one "stream, a line a second" [ "$(grep -c '^ *[12] s: ' "$W/out")" -eq 1 ]
+    one "stream, a line a second" [ "$(grep -c '^ *[12] s: ' "$W/out")" -eq 2 ]
     for twice in "--tone 9 --tone 8" "--tone 9 --again 2 --again 3" "--rate 8000 --rate 8000 -"; do
         # shellcheck disable=SC2086
         one "stream $twice" complains "$follows" $twice
@@ -1919,6 +1919,8 @@ if [ -x "$P/signal_next" ] && [ -x "$P/embed" ] && [ -s "$W/signal.safetensors" 
     one "stream, bare samples" works sh -c "'$follows' --rate 16000 - < '$W/bare'"
     one "stream knows them as well" [ "$(knew)" = "$(cat "$W/knew")" ]
     one "stream --rate" says '^2000 frames of 8 samples, 1.0 s'
+    one "stream --rate: of few frames a second" works sh -c "'$follows' --rate 100 - < '$W/bare'"
+    one "stream --rate: the seconds of the sound" says '^ *160 s: '
     one "stream --rate of a WAV file" complains "$follows" --rate 16000 "$W/two.wav"
     one "stream says whose it is" says 'rate is for bare samples, not for a WAV file: .*two.wav$'
     for cut in 40000 64042; do
