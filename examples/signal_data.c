@@ -10,7 +10,7 @@
        snr    [n]           F32, dB: power of the run's signal over that of its noise
        run    [n]           I64
        set    [n]           I64, 0 training, 1 validation, 2 test
-   and in its metadata seed, fading, echo, offset and what made it. */
+   and in its metadata the classes, seed, offset, echo, phase and what made it. */
 #include <complex.h> /* before liquid.h, which takes C's complex numbers, and before cmha.h's cblas.h */
 #define CMHA_IMPLEMENTATION
 #include "cmha.h"
