@@ -194,6 +194,16 @@ async function others() {
   is('the legend stands beside its chart', legend[0] >= legend[1], legend.join());
 }
 
+/* Two other runs with the same delta and b, of which the second has other frequencies */
+async function frequencies() {
+  const turned = position => run("(p => { p.value = " + position + "; p.dispatchEvent(new Event('input')); return [...document." +
+    "querySelectorAll('#plane-figure .other[stroke-dasharray]')].map(e => e.getAttribute('d')); })(document.getElementById('position'))");
+  await select('layer', 0), await select('head', 0), await select('pair', 1);
+  const still = await turned(0), far = await turned(60);
+  is('a run of other frequencies begins as the others', still.length === 2 && still[0] === still[1]);
+  is('and turns by its own', far.length === 2 && far[0] !== far[1]);
+}
+
 /* A page that renews itself: what is chosen stays, and Hold holds */
 async function renews() {
   const loads = () => some('Page.loadEventFired').length;
@@ -224,6 +234,7 @@ async function visit(weights) {
   await picture('light', 1240, 900);
   if (pictures !== '-') await dark(true), await load(), await picture('dark', 1240, 900), await dark(false), await load();
   if (path.basename(page) === 'runs.html') await others();
+  if (path.basename(page) === 'slow.html') await frequencies();
   if (path.basename(page) === 'renews.html') return renews();
   await everything();
   if (page === first) await access(), await colours();

@@ -125,6 +125,9 @@ is "settings that are alike are no rows" sh -c "! grep -q '<th class=\"word\">ti
 is "the names are escaped" grep -q '<th>a &lt;b&gt;&amp;&#39;&quot;' "$W/runs.html"
 is "a run beside itself" "$B/look" --threads 1 --text "$words" --out "$W/itself.html" --with "$W/tiny.safetensors" "$W/tiny.safetensors"
 is "has its path as its name" grep -q "<th>$W/tiny" "$W/itself.html"
+make slow "$small attention=cmha base=100"
+is "runs of other frequencies" "$B/look" --threads 1 --text "$words" --out "$W/slow.html" --with "$W/fourth.safetensors" \
+    --with "$W/slow.safetensors" "$W/fourth.safetensors"
 is "runs of one CSV alone" "$B/look" --threads 1 --text "$words" --out "$W/bare.html" --with "$W/fourth.safetensors" "$W/cmha.safetensors"
 awk 'BEGIN { for (i = 0; i < 9; i++) printf "%g, %g\t%g %g\n\n", sin(i), cos(i), i / 9, -1 }' > "$W/frames.txt"
 is "frames" "$B/look" --threads 1 --frames "$W/frames.txt" --out "$W/frames.html" "$W/signal.safetensors"
@@ -214,7 +217,7 @@ elif ! command -v node > /dev/null 2>&1; then echo 'SKIP node is not installed (
 else
     see() { "$W/make" see "$W/$1.safetensors" "$2" "$3" "$words" > "$W/$1-$2-$3" && seen="$seen,$2,$3,$W/$1-$2-$3"; }
     set --
-    for page in tiny,0,0,1,1 cmha,1,2 pope,1,0 ropepp,1,5 cope,0,1 mobius,1,2 yang fixed,1,1 atan,1,1 crat,0,2 hostile $speaks odd mixed oddmobius signal runs itself bare frames radio renews; do
+    for page in tiny,0,0,1,1 cmha,1,2 pope,1,0 ropepp,1,5 cope,0,1 mobius,1,2 yang fixed,1,1 atan,1,1 crat,0,2 hostile $speaks odd mixed oddmobius signal runs itself slow bare frames radio renews; do
         name=${page%%,*} seen=
         case $page in *,*) rest=${page#*,}; while [ -n "$rest" ]; do
             l=${rest%%,*} rest=${rest#*,} h=${rest%%,*}

@@ -741,21 +741,26 @@ static void put_maps(const cmha_tensor *maps) {
 
 /* ---- The data of the script ---- */
 
+/* What is learned of a head's phases, and the frequencies */
+static void put_phases(const head *x) {
+    if (x->omega) {
+        fputs(",\"omega\":[", page);
+        for (size_t j = 0; j < x->pairs; j++) {
+            if (j) fputc(',', page);
+            put_number(x->omega[j]);
+        }
+        fputc(']', page);
+    }
+    if (x->delta) fputc(',', page), put_reals("delta", x->delta, x->pairs, 1);
+    if (x->delta) fputc(',', page), put_reals("b", x->b, x->pairs, 1);
+    if (x->beta) fputc(',', page), put_reals("beta", x->beta, x->pairs, 1);
+}
+
 static void put_head(size_t layer, size_t h, cmha_real *room) {
     static const char *const planes[] = {"none", "turn", "polar", "phasor", "complex", "mobius", "own"};
     head x = head_of(layer, h);
     fprintf(page, "{\"plane\":\"%s\",\"kind\":\"%s\",\"pairs\":%zu", planes[x.what], x.kind, x.pairs);
-    if (x.omega) {
-        fputs(",\"omega\":[", page);
-        for (size_t j = 0; j < x.pairs; j++) {
-            if (j) fputc(',', page);
-            put_number(x.omega[j]);
-        }
-        fputc(']', page);
-    }
-    if (x.delta) fputc(',', page), put_reals("delta", x.delta, x.pairs, 1);
-    if (x.delta) fputc(',', page), put_reals("b", x.b, x.pairs, 1);
-    if (x.beta) fputc(',', page), put_reals("beta", x.beta, x.pairs, 1);
+    put_phases(&x);
     if (isfinite(x.temperature)) fprintf(page, ",\"temperature\":%.5g", x.temperature);
     if (x.q.re) put_histograms(&x);
     put_attention(&x, layer, h, room);
@@ -778,9 +783,7 @@ static void put_other_runs(void) {
             for (size_t h = 0; h < heads_of(l); h++) {
                 head x = head_of(l, h);
                 fprintf(page, h ? ",{\"pairs\":%zu" : "{\"pairs\":%zu", x.pairs);
-                if (x.delta) fputc(',', page), put_reals("delta", x.delta, x.pairs, 1);
-                if (x.delta) fputc(',', page), put_reals("b", x.b, x.pairs, 1);
-                if (x.beta) fputc(',', page), put_reals("beta", x.beta, x.pairs, 1);
+                put_phases(&x);
                 fputc('}', page);
             }
             fputc(']', page);

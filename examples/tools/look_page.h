@@ -565,9 +565,9 @@ static const char *const look_script[] = {
     "",
     "function drawBeta(mine) {",
     "  const at_ = mine.omega.map(v => Math.log10(v)), all = D.layers[at.layer].heads.filter(x => x.beta);",
-    "  const more = others('beta');",
-    "  const b = axes('phase-figure', {x: range(at_, 0.1), y: range([...all, ...more.map(r =>"
-        " r.head)].flatMap(x => x.beta), 0.02), most: 760,",
+    "  const more = others('beta'), places = r => r.head.omega.map(v => Math.log10(v));",
+    "  const b = axes('phase-figure', {x: range([...at_, ...more.flatMap(places)], 0.1), y: range([...all,"
+        " ...more.map(r => r.head)].flatMap(x => x.beta), 0.02), most: 760,",
     "    high: 380, xl: 'log10 of the frequency omega (rad a token)', yl: 'beta (rad)',",
     "    title: 'Beta of layer ' + at.layer + ', head ' + at.head + ' over the frequencies; the"
         " numbers are in the table'});",
@@ -575,7 +575,7 @@ static const char *const look_script[] = {
         " b.inside.append(el('svg:circle',",
     "    {cx: b.X(at_[j]), cy: b.Y(v), r: x === mine ? 5 : 2.5, fill: colour('1'), opacity: x ==="
         " mine ? 1 : 0.35})); });",
-    "  for (const r of more) overlay(b, r, r.head.beta.slice(0, at_.length).map((v, j) => [at_[j], v]));",
+    "  for (const r of more) overlay(b, r, r.head.beta.map((v, j) => [places(r)[j], v]));",
     "  names('phase-runs', more, '1');",
     "  fill('phase-name', 'Beta');",
     "  fill('phase-note', 'PoPE takes the sizes of queries and keys from softplus, their phases"
@@ -717,7 +717,7 @@ static const char *const look_script[] = {
     "  grid(a, z => z, 1, false, 9, true), grid(a, map, 1, true, 9, false);",
     "  const more = others('delta').filter(r => j < r.head.pairs);",
     "  for (const r of more) {",
-    "    const turned = key ? m * x.omega[j] : r.head.b[j] + m * x.omega[j];",
+    "    const turned = (key ? 0 : r.head.b[j]) + m * r.head.omega[j];",
     "    const to = z => {",
     "      const s = Math.hypot(...z), t = r.head.delta[j] * Math.atan2(z[1], z[0]) + turned;",
     "      return [s * Math.cos(t), s * Math.sin(t)]; };",
