@@ -140,7 +140,7 @@ static void add_recording(const char *name, const unsigned char *bytes, size_t s
         digit < 0 || take_number < 0)
         complain(1, "not named DIGIT_SPEAKER_TAKE.wav: ", base);
     must(audio_wav(bytes, size, base, &begin, &count, failure));
-    for (s = 0; s < n_speakers && strcmp(speakers[s], plain(speaker)); s++) continue;
+    for (s = 0; s < n_speakers && strcmp(speakers[s], speaker); s++) continue;
     if (s == MOST_SPEAKERS) complain(1, "more than 64 speakers", "");
     if (s == n_speakers) snprintf(speakers[n_speakers++], sizeof *speakers, "%s", speaker);
     if ((n_recordings & (n_recordings - 1)) == 0 &&
@@ -840,9 +840,9 @@ static void train_all(const char *kind, const size_t speaker[2], uint64_t most, 
             low = fmin(low, share);
             high = fmax(high, share);
         }
-        printf("%-15s %10zu  %s: %.2f (%.2f)\n", kind, parameters,
-               l < n_speakers ? speakers[l] : "takes 0 to 4", 100 * sum / (double)n_seeds,
-               100 * (high - low));
+        const char *of = l < n_speakers ? speakers[l] : "takes 0 to 4";
+        printf("%-15s %10zu  ", kind, parameters), text_show(of, strlen(of), 1);
+        printf(": %.2f (%.2f)\n", 100 * sum / (double)n_seeds, 100 * (high - low));
         fflush(stdout);
         all += sum / (double)n_seeds / (double)(speaker[1] - speaker[0] + 1);
     }

@@ -2013,6 +2013,13 @@ if [ -x "$P/spoken" ]; then
     one "spoken --validate 0 --patience: says why" says ': --patience needs what says which epoch is better: '
     one "spoken --validate 0 keeps the last" works "$P/spoken" "$W/digits" ${tiny% --quiet} --epochs 2 --validate 0
     one "spoken does not say it then" sh -c "! grep -q 'is kept' '$W/out'"
+    mkdir -p "$W/umlauts"
+    for d in 0 1 2 3; do for t in 3 4 5 6; do
+        cp "$W/digits/${d}_ann_$t.wav" "$W/umlauts/${d}_järg_$t.wav"; cp "$W/digits/${d}_bob_$t.wav" "$W/umlauts/${d}_jörg_$t.wav"
+    done; done
+    one "spoken, speakers with umlauts" works "$P/spoken" "$W/umlauts" ${tiny% --quiet} --epochs 1 --leave jörg
+    one "spoken: there are two" says '^32 recordings of 2 speakers$'
+    one "spoken says whom it has left out" says '^rope .*  jörg: [0-9.]* ([0-9.]*)$'
     if command -v tar > /dev/null 2>&1; then
         tar -C "$W" -cf "$W/digits.tar" digits
         one "spoken, a speaker left out, from an archive" works "$P/spoken" "$W/digits.tar" $tiny --epochs 12 --leave bob
