@@ -387,8 +387,9 @@ static void configure(char *const *settings, int n_set) {
     refuse_settled("--steps decides it", NULL, settings, n_set);
     set_fields(both, 2, settings, n_set);
     if (!mc.causal) complain(2, "an encoder (causal=0) sees what it should predict", "");
-    if (mc.gaussian || mc.values != times(horizon, data.channels) || mc.features != data.channels)
-        complain(2, "gaussian, values and features are the program's own fields", "");
+    if (mc.gaussian || mc.classes || mc.values != times(horizon, data.channels) ||
+        mc.features != data.channels)
+        complain(2, "gaussian, classes, values and features are the program's own fields", "");
     is_complex = mc.complex_features != 0;
 }
 

@@ -364,8 +364,8 @@ static void configure(const char *kind, char **settings, int n_set) {
         if (option[o].value) set_field(both, 2, option[o].name + 2, option[o].value);
     refuse_settled("--epochs decides it", &option[PARAMETERS], settings, n_set);
     set_fields(both, 2, settings, n_set);
-    if (mc.classes != classes || mc.features != part[0].width || !mc.complex_features)
-        complain(2, "classes, features and complex_features are the program's own fields", "");
+    if (mc.classes != classes || mc.values || mc.features != part[0].width || !mc.complex_features)
+        complain(2, "classes, values, features and complex_features are the program's own fields", "");
     tc.length = part[0].longest;
 }
 

@@ -181,8 +181,9 @@ int main(int argc, char **argv) {
     refuse_settled("--epochs decides it", NULL, argv + 1, n_set);
     set_fields(both, 2, argv + 1, n_set);
     if (!mc.causal) complain(2, "an encoder (causal=0) sees what it should predict", "");
-    if (!mc.gaussian || !mc.complex_features || mc.values != 2 * frame || mc.features != frame)
-        complain(2, "gaussian, values, features and complex_features are the program's own fields", "");
+    if (!mc.gaussian || !mc.complex_features || mc.classes || mc.values != 2 * frame || mc.features != frame)
+        complain(2, "gaussian, classes, values, features and complex_features are the program's own fields",
+                 "");
     tc.steps = times((part[0].n + tc.batch - 1) / tc.batch, (size_t)epochs);
 
     cmha_model model;

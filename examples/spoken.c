@@ -806,9 +806,9 @@ static void configure(const char *kind, char **settings, int n_set) {
         if (option[o].value) set_field(both, 2, option[o].name + 2, option[o].value);
     refuse_settled("--epochs decides it", &option[PARAMETERS], settings, n_set);
     set_fields(both, 2, settings, n_set);
-    if (mc.classes != DIGITS || mc.features != width_of() ||
+    if (mc.classes != DIGITS || mc.values || mc.features != width_of() ||
         !mc.complex_features != !(features < MAGNITUDE))
-        complain(2, "classes, features and complex_features are the program's own fields", "");
+        complain(2, "classes, values, features and complex_features are the program's own fields", "");
 }
 
 /* Configures a kind; returns how many parameters it has. `first`: see settle_parameters. */

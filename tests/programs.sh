@@ -1650,11 +1650,11 @@ PYTHON
     one "signal, a kind that is none" complains "$P/signal" "$wave" $tiny --attention telepathy
     one "signal, a misspelt field" complains "$P/signal" "$wave" $tiny --set n_layer=1
     one "signal names the nearest field" says 'model nor training .* n_layers'
-    for field in classes=9 features=5000 complex_features=0; do
+    for field in classes=9 values=3 features=5000 complex_features=0; do
         one "signal --set $field" complains "$P/signal" "$wave" $tiny --set $field
         one "signal says whose it is" says "are the program's own fields"
     done
-    for field in steps length accumulate ema eval_every eval_tokens held_out mask_rate mask_token; do
+    for field in steps length max_positions vocabulary accumulate ema eval_every eval_tokens held_out mask_rate mask_token; do
         one "signal --set $field" complains "$P/signal" "$wave" $tiny --set $field=5
         one "signal --set $field: says whose it is" says "$field is the program's own field, as "
     done
@@ -1854,7 +1854,7 @@ if [ -x "$P/signal_next" ] && [ -s "$W/signal.safetensors" ]; then
     one "signal_next streams" says '^Streamed, 8 frames one by one: within [0-9.]*e-0[5-9]'
     one "signal_next --attention cope-magnitude" works "$P/signal_next" "$wave" $tiny --epochs 1 --attention cope-magnitude
     one "signal_next, an encoder" complains "$P/signal_next" "$wave" $tiny --attention lag
-    for field in values=5000 features=3 complex_features=0 gaussian=0; do
+    for field in classes=3 values=5000 features=3 complex_features=0 gaussian=0; do
         one "signal_next --set $field" complains "$P/signal_next" "$wave" $tiny --set $field
     done
     for field in steps accumulate ema; do

@@ -139,6 +139,8 @@ static inline void refuse_settled(const char *steps, const setting *parameters, 
                                   int n_set) {
     const own_field own[] = {{"steps", steps},
                              {"length", "the data decide it"},
+                             {"max_positions", "the data decide it"},
+                             {"vocabulary", "there are no tokens"},
                              {"accumulate", "a step has one batch"},
                              {"ema", "no mean of the weights is kept"},
                              {"eval_every", "the program says when it measures"},
