@@ -290,6 +290,10 @@ for path in sys.argv[1:]:
 data=${CMHA_DATA:-../shared/data}
 if [ -d "$data" ] && command -v sha256sum > /dev/null; then
     sums=$PWD/bench/evidence/data.sha256
+    mkdir -p "$W/alone" "$W/path" && cp "$B/evidence" "$W/alone" && printf '#!/bin/sh\necho a stranger\n' > "$W/path/convert"
+    chmod +x "$W/path/convert"
+    is "ImageMagick's convert is not taken for ours" refuses 1 'no program convert beside this one' eval \
+        'PATH=$W/path:$PATH CMHA_DATA=$data "$W/alone/evidence" row finetune stories all 1 0.003 > "$W/out" 2>&1'
     is "the data are those of the rows" eval '(cd "$data" && sha256sum --quiet --ignore-missing -c "$sums") > "$W/out" 2>&1'
 fi
 echo "$passed passed, $failed failed"

@@ -24,7 +24,8 @@ static void beside(const char *name, char path[1024]) {
     snprintf(path + n, 1024 - (size_t)n, "%s", name);
 }
 
-/* In the child: becomes the program, or one of that name of the system. */
+/* In the child: becomes the program, or the system's env. Another one of the system would be a stranger:
+   convert is ImageMagick's. */
 static void become(const char *const *arguments, const int ends[2]) {
     char path[1024], *list[MOST_ARGUMENTS];
     size_t n = 0;
@@ -37,7 +38,7 @@ static void become(const char *const *arguments, const int ends[2]) {
     if (dup2(ends[1], 1) < 0 || dup2(ends[1], 2) < 0) _exit(127);
     close(ends[0]), close(ends[1]);
     execv(path, list);
-    if (errno == ENOENT) execvp(arguments[0], list);
+    if (!strcmp(arguments[0], "env")) execvp(arguments[0], list);
     _exit(127);
 }
 
