@@ -102,7 +102,7 @@ def cells_of(line):
 class Table:
     """A table of a page, by one measure, and what the rows say of it."""
 
-    def __init__(self, claim, name, part, higher, by, by_higher, chance, lines, primary):
+    def __init__(self, claim, name, part, higher, by, by_higher, chance, goes_on, lines, primary):
         self.claim, self.name, self.part, self.higher = claim, name, part, higher
         head = cells_of(lines[0])
         self.measure = re.match(r"`(\S+)`", head[4]).group(1)
@@ -122,7 +122,7 @@ class Table:
             if m and (int(m[1]) != len(self.of[v]) or int(m[2]) <= int(m[1])):
                 say(f"{name}/{part}/{v}: {m[0]}, but rows are of {len(self.of[v])}")
         self.compare()
-        self.find_failure(chance)
+        self.find_failure(chance, goes_on)
 
     def compare(self):
         measure, of, base = self.measure, self.of, self.base
@@ -145,7 +145,8 @@ class Table:
         most = [abs(self.mean[w]) + self.half[w] for w in self.floors if w in self.d and math.isfinite(self.half[w])]
         self.noise = {v: bool(most) and abs(self.mean[v]) <= max(most) for v in self.d}
 
-    def find_failure(self, chance):
+    def find_failure(self, chance, goes_on):
+        """goes_on: the grid of rates does; then rates beyond an end may be bad ones, and do not count."""
         self.failed, self.at_chance = False, 0
         if not chance:
             return
@@ -154,7 +155,7 @@ class Table:
         trials = [r for r in self.claim.rows_of(self.part, self.base) if r["chosen"] == "0"]
         self.at_chance = sum(low(r["m"].get(measure, math.nan)) for r in trials)
         x = finite(self.of[self.base], measure)
-        self.failed = bool(len(x)) and (low(x.mean()) or self.at_chance > 1)
+        self.failed = bool(len(x)) and (low(x.mean()) or (self.at_chance > 1 and not goes_on))
 
     def edge(self, v):
         like = self.claim.rows_of(self.part, v)[0]["w"].get("like", v)
@@ -293,10 +294,12 @@ def read_page(claim, name, text, primary):
                 say(f"{name}/{part}: no table")
             continue
         halves = re.split(r"^By `\S+` \((more|less) is better\)", section.split("<details>")[0], flags=re.M)
+        goes_on = bool(re.search(r"as\s+many\s+beyond", halves[0]))
         by = re.match(r"`(\S+)`", cells_of(blocks_of(halves[0])[0][0])[4]).group(1)
         for text_of, more in zip(halves[::2], [higher] + halves[1::2]):
             chance, trials, failed = read_chance(text_of, more == "more")
-            table = Table(claim, name, part, more == "more", by, higher == "more", chance, blocks_of(text_of)[0], primary)
+            table = Table(claim, name, part, more == "more", by, higher == "more", chance, goes_on,
+                          blocks_of(text_of)[0], primary)
             near(str(trials), table.at_chance, f"{name}/{part}: trials at chance")
             if failed != table.failed:
                 say(f"{name}/{part}: the baseline failed: {table.failed}")
