@@ -108,8 +108,8 @@ static void parse(options *o, int argc, char **argv) {
     for (size_t i = 0; i < SECTIONS && !o->any; i++) o->chosen[i] = sections[i].by_default;
 }
 
-/* A file that cannot be written, or would be empty, is noticed before the minutes of measuring; until they are
-   over, one that is there stays as it is. */
+/* A file that cannot be written, or would be empty, is noticed before the minutes of measuring; until they
+   are over, one that is there stays as it is. */
 static void check_files(const options *o) {
     const char *const paths[2] = {o->json, o->svg};
     int chart = 0;
