@@ -312,17 +312,17 @@ static int there(const char *name) {
 }
 
 static void programs(void) {
-    static const char *const none[] = {"no-such-program-at-all", NULL}, *const bad[] = {
-                                                                            "sh", "-c",
-                                                                            "echo a; echo b >&2; exit 3",
-                                                                            NULL};
-    static const char *const good[] = {"sh", "-c", "echo one; echo two", NULL};
+    static const char *const none[] = {"no-such-program-at-all", NULL};
+    static const char *const other[] = {"sh", "-c", "", NULL};
+    static const char *const bad[] = {"env", "sh", "-c", "echo a; echo b >&2; exit 3", NULL};
+    static const char *const good[] = {"env", "sh", "-c", "echo one; echo two", NULL};
     evidence_run run;
     command c;
     char *said;
     memset(&run, 0, sizeof run), run.error = line;
     CHECK(!papers_tool(&run, none, &said) && !said && strstr(line, "no-such-program"));
-    CHECK(!papers_tool(&run, bad, &said) && !said && !strcmp(line, "sh: b"));
+    CHECK(!papers_tool(&run, other, &said) && !said && strstr(line, "no program sh beside this one"));
+    CHECK(!papers_tool(&run, bad, &said) && !said && !strcmp(line, "env: b"));
     CHECK(papers_tool(&run, good, &said) && said && !strcmp(said, "one\ntwo\n"));
     free(said);
     start_command(&c, "sh");
