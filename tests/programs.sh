@@ -1548,6 +1548,11 @@ if [ -x "$P/bench" ]; then
         one "turns.py, no program" complains python3 bench/peers/turns.py "it=$W/nowhere"
         one "turns.py, no program: says so" says '^turns: it does not start: '
         one "turns.py, a name alone" complains python3 bench/peers/turns.py it
+        one "turns.py, no seconds" complains python3 bench/peers/turns.py \
+            "it=sh -c 'echo ready; read turn; echo some words'"
+        one "turns.py, no seconds: says so" says '^turns: it answers no seconds: some words$'
+        one "turns.py, no rounds" complains python3 bench/peers/turns.py --rounds 0 "it=echo ready"
+        one "turns.py, no rounds: says so" says '^turns: --rounds takes a number from 1 up$'
         # its PyTorch is a program that says nothing
         printf '#!/bin/sh\n' > "$W/silent" && chmod +x "$W/silent" && printf 'too short' > "$W/short"
         [ -x build/train_tiny ] && one "seconds.sh, a training that fails" complains env ROUNDS=1 \

@@ -45,7 +45,7 @@ def write_tokens(path):
 
 
 def main():
-    if len(sys.argv) != 3 or not os.access(sys.argv[1], os.X_OK) or not sys.argv[2].isdigit():
+    if len(sys.argv) != 3 or not os.access(sys.argv[1], os.X_OK) or not sys.argv[2].isdecimal() or int(sys.argv[2]) < 1:
         sys.exit(__doc__)
     n = 2 * int(sys.argv[2])
     with tempfile.TemporaryDirectory() as folder:

@@ -55,8 +55,10 @@ def turn(program, folder):
 
 
 def main():
-    if len(sys.argv) != 3 or not os.access(sys.argv[1], os.X_OK):
+    if len(sys.argv) != 3 or not sys.argv[2].isdecimal() or int(sys.argv[2]) < 1:
         sys.exit(__doc__)
+    if not os.access(sys.argv[1], os.X_OK):
+        sys.exit(f"llmc: {sys.argv[1]} is no program")
     with tempfile.TemporaryDirectory() as folder:
         write_model(os.path.join(folder, "gpt2_124M.bin"), int(sys.argv[2]))
         for part in "train", "val":

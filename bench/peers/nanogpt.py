@@ -68,11 +68,18 @@ def rate(step, steps):
 
 
 def main():
-    path, threads, steps, seed = (sys.argv[1:] + ["2", "2000", "1"][len(sys.argv) - 2:])[:4]
-    steps = int(steps)
-    torch.set_num_threads(int(threads))
-    torch.manual_seed(int(seed))
-    text = open(path, encoding="utf-8", newline="").read()
+    numbers = sys.argv[2:] + ["2", "2000", "1"][len(sys.argv) - 2:]
+    if len(sys.argv) < 2 or len(numbers) != 3 or not all(n.isdecimal() and int(n) > 0 for n in numbers):
+        sys.exit(__doc__)
+    threads, steps, seed = map(int, numbers)
+    torch.set_num_threads(threads)
+    torch.manual_seed(seed)
+    try:
+        text = open(sys.argv[1], encoding="utf-8", newline="").read()
+    except (OSError, UnicodeDecodeError) as error:
+        sys.exit(f"nanogpt: {sys.argv[1]}: {error}")
+    if len(text) // 10 <= CONTEXT:
+        sys.exit(f"nanogpt: {sys.argv[1]}: a tenth of the text must be longer than {CONTEXT} characters")
     known = {c: i for i, c in enumerate(sorted(set(text)))}
     ids = torch.tensor([known[c] for c in text])
     cut = int(0.9 * len(ids))

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 TURN = 0.1  # seconds: what is shorter runs once for nothing and then as often as fill them, as in build/bench
+KINDS = ("plain", "cmha", "literal")
 PRESETS = {  # layers, width, heads, hidden, dropout, batch, length
     "tiny": (4, 128, 4, 512, 0.0, 16, 128),
     "paper": (8, 512, 8, 1024, 0.1, 8, 512),
@@ -139,9 +140,19 @@ def attention(n):
     return pass_
 
 
+def is_number(word):
+    return word.isdecimal() and int(word) > 0
+
+
+def is_known(work, rest):
+    if work == "attention":
+        return len(rest) == 1 and is_number(rest[0])
+    return work == "train" and len(rest) in (2, 3) and rest[0] in PRESETS and rest[1] in KINDS and all(map(is_number, rest[2:]))
+
+
 def main():
     work, *rest = sys.argv[1].split("/") if len(sys.argv) == 2 else [""]
-    if work not in ("train", "attention"):
+    if not is_known(work, rest):
         sys.exit(__doc__)
     # by itself it takes one a core that it knows the processor to have, and it does not know every processor
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 0)) or len(os.sched_getaffinity(0)))

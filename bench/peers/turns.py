@@ -36,9 +36,12 @@ class Contender:
             line = []
         if not line:
             sys.exit(f"turns: {self.name} has stopped")
-        self.times.append(float(line[0]))
-        if len(line) > 1:
-            self.peak = max(self.peak or 0, float(line[1]))
+        try:
+            self.times.append(float(line[0]))
+            if len(line) > 1:
+                self.peak = max(self.peak or 0, float(line[1]))
+        except ValueError:
+            sys.exit(f"turns: {self.name} answers no seconds: {' '.join(line)}")
         self.rest()
 
     def cpu(self):
@@ -79,6 +82,8 @@ def main():
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("contender", nargs="+")
     options = parser.parse_args()
+    if options.rounds < 1:
+        sys.exit("turns: --rounds takes a number from 1 up")
     contenders = []
     for text in options.contender:
         contenders.append(Contender(text))
