@@ -1,6 +1,8 @@
 /* Measures this machine and the library on it; --help lists the sections. Every number is a median of five
    timings, and whatever is held against something else has taken turns with it, because clocks and neighbours
    differ from one second to the next. */
+#include "examples/tools/text.h" /* before bench.h, whose types have short names */
+
 #include "bench/bench.h"
 #include "examples/tools/rows.h"
 
@@ -108,18 +110,25 @@ static void parse(options *o, int argc, char **argv) {
     for (size_t i = 0; i < SECTIONS && !o->any; i++) o->chosen[i] = sections[i].by_default;
 }
 
+/* What is no file, as /dev/stdout, is opened to see whether it may be. */
+static void check_file(const char *path) {
+    char error[TEXT_ERROR];
+    struct stat about;
+    FILE *f = NULL;
+    if (text_may_save(path, error)) return;
+    if (!stat(path, &about) && !S_ISREG(about.st_mode)) f = fopen(path, "a");
+    if (!f) die(1, error, "");
+    fclose(f);
+}
+
 /* A file that cannot be written, or would be empty, is noticed before the minutes of measuring; until they
    are over, one that is there stays as it is. */
 static void check_files(const options *o) {
-    const char *const paths[2] = {o->json, o->svg};
     int chart = 0;
     for (size_t i = 0; i < SECTIONS; i++) chart |= o->chosen[i] && sections[i].chart;
     if (o->svg && !chart) die(2, "--svg needs the section attention or maps", "");
-    for (int i = 0; i < 2; i++) {
-        FILE *f = paths[i] ? fopen(paths[i], "a") : NULL;
-        if (paths[i] && !f) die(1, "cannot write ", paths[i]);
-        if (f) fclose(f);
-    }
+    if (o->json) check_file(o->json);
+    if (o->svg) check_file(o->svg);
 }
 
 /* The kernel that the BLAS takes by itself is known only before the restart that corrects it:

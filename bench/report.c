@@ -115,17 +115,6 @@ static void processor(char *name, size_t size) {
     while ((colon = strpbrk(name, "\"\\\t")) != NULL) *colon = ' ';
 }
 
-static FILE *create(const char *path) {
-    FILE *f = fopen(path, "w");
-    if (!f) die(1, "cannot write ", path);
-    return f;
-}
-
-static void finish(FILE *f, const char *path) {
-    int bad = ferror(f);
-    if (fclose(f) || bad) die(1, "cannot write ", path);
-}
-
 static void number(FILE *f, const char *key, double x) {
     if (isfinite(x)) fprintf(f, "\"%s\": %.6g", key, x);
     else fprintf(f, "\"%s\": null", key);
@@ -161,8 +150,8 @@ static void json_machine(FILE *f) {
             cmha_version(), text, quick ? "true" : "false", RUNS);
 }
 
-void report_json(const char *path) {
-    FILE *f = create(path);
+static int write_json(FILE *f, const void *unused) {
+    (void)unused;
     json_machine(f);
     for (const record *r = records; r < records + n_records; r++) {
         const column *c = r->column;
@@ -178,7 +167,12 @@ void report_json(const char *path) {
         fputs("}}", f);
     }
     fputs("\n ]\n}\n", f);
-    finish(f, path);
+    return !ferror(f);
+}
+
+void report_json(const char *path) {
+    char error[TEXT_ERROR];
+    if (!draw_save(path, write_json, NULL, error)) die(1, error, "");
 }
 
 /* ---- the chart: a line for each name over n ---- */

@@ -1504,6 +1504,9 @@ if [ -x "$P/bench" ]; then
     cp "$W/bench.json" "$W/bench.before"
     one "bench, a chart that cannot be written" complains "$P/bench" maps --json "$W/bench.json" --svg "$W/nowhere/x.svg"
     one "bench, before it measures: the numbers of another run stay" cmp "$W/bench.json" "$W/bench.before"
+    one "bench, a chart that cannot be written, numbers that are new" complains "$P/bench" maps \
+        --json "$W/first.json" --svg "$W/nowhere/x.svg"
+    one "bench, before it measures: no empty file" [ ! -e "$W/first.json" ]
     one "bench, --json twice" complains "$P/bench" memory --json "$W/one.json" --json "$W/two.json"
     one "bench, --json twice: says so" says 'one --json is enough, what is --json'
     one "bench, a chart over the numbers" complains "$P/bench" maps --quick --json "$W/one.json" --svg "$W/one.json"
