@@ -59,7 +59,7 @@ EXPORT = $(if $(findstring NT,$(OS)),,-rdynamic)
 # call and rewritten only when the answer changes, so that a BLAS installed later is found and everything is rebuilt.
 # What stands on the command line or is exported wins. Its files carry the number of the process: several makes
 # may ask at once, and one that met another's answer would build everything again, in both.
-GIVEN = $(foreach v,CFLAGS OPENMP BLAS_CFLAGS BLAS_LIBS TEXT_CFLAGS TEXT_LIBS SOUND_CFLAGS SOUND_LIBS,$(if $(filter file undefined,$(origin $v)),,$v='$($v)'))
+GIVEN = $(foreach v,CFLAGS CPPFLAGS LDFLAGS OPENMP BLAS_CFLAGS BLAS_LIBS TEXT_CFLAGS TEXT_LIBS SOUND_CFLAGS SOUND_LIBS,$(if $(filter file undefined,$(origin $v)),,$v='$($v)'))
 ifneq ($(filter-out clean corpus tsan fuzz compilers docs uninstall abi,$(or $(MAKECMDGOALS),all)),)
 include $(B)/config.mk
 endif
@@ -376,6 +376,7 @@ $(B)/web_speed: examples/web/web.c $(B)/cmha.o
 
 web-speed: $(B)/web_speed
 	@$(B)/web_speed
+	@if [ cmha.h -nt $(B)/web/cmha.wasm ] && [ -e $(B)/web/cmha.wasm ]; then echo 'an older cmha.h in WebAssembly: make web'; fi
 	@if [ -e $(B)/web/cmha.wasm ]; then node examples/web/speed.js $(B)/web/cmha.wasm '$(WEB_SMALL)'; fi
 
 signal-data: $(B)/signal_data

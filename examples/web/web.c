@@ -335,18 +335,20 @@ static double seconds(void) { return (double)clock() / CLOCKS_PER_SEC; } /* of t
 /* Measures steps of the model that WEB_SPEED describes, as in web_make, on a made-up text. */
 int main(int argc, char **argv) {
     char blas[64];
-    size_t n = 65536, steps = argc > 1 ? (size_t)atol(argv[1]) : 50;
+    size_t n = 65536;
+    long steps = argc > 1 ? atol(argv[1]) : 50;
+    if (argc > 2 || steps < 1) return puts("web_speed [STEPS]: a number from 1 up, 50 by itself"), 2;
     unsigned char *bytes = (unsigned char *)web_take(n);
     for (size_t i = 0; i < n; i++) bytes[i] = (unsigned char)(32 + i * i % 89);
     if (web_make(WEB_SPEED, 1) || web_text(bytes, n) || web_step()) return puts(line), 1;
     double best = 0, each = web_numbers()[4];
-    for (size_t i = 0; i < steps; i++) {
+    for (long i = 0; i < steps; i++) {
         double before = seconds();
         if (web_step()) return puts(line), 1;
         double speed = each / (seconds() - before);
         if (speed > best) best = speed;
     }
-    printf("%.0f tokens/s (the fastest of %zu steps), one thread, %s, %s\n", best, steps,
+    printf("%.0f tokens/s (the fastest of %ld steps), one thread, %s, %s\n", best, steps,
            cmha_blas_name(blas, sizeof blas), cmha_instructions(NULL));
     close_run(run);
     cmha_context_close(&ctx);
