@@ -477,7 +477,7 @@ const evidence_claim evidence_claim_modulation = {
     "The four papers' ground: complex numbers hold what phases say. Ours to test, on signals that are "
     "complex, with equal numbers to learn.",
     modulation_parts, LENGTH(modulation_parts), modulation_variants, LENGTH(modulation_variants), "accuracy",
-    "%", 1, 5, {1e-3, 3e-3, 1e-2}, run_modulation, 0.4, 0, "turned", 1, 0, 0, 0};
+    "%", 1, 5, {1e-3, 3e-3, 1e-2}, run_modulation, 0.4, 0, "turned", 1, 0, 1, 0};
 
 #define SPOKEN "program=spoken spoken.parameters=90000 spoken.epochs=14 "
 static const evidence_part spoken_parts[] = {
