@@ -796,8 +796,8 @@ CMHA__FIT void cmha_complex_norm_backward(const cmha_complex_norm_args *args, co
 CMHA_DEF cmha_tensor *cmha_complex_norm(cmha_tape *tape, cmha_tensor *z, cmha_complex_norm_kind kind,
     cmha_tensor *gamma, cmha_tensor *beta, cmha_real eps);
 
-/* Computes the smoothed phasor u = z / r, r = sqrt(|z|^2 + eps^2), at least the smallest normal number. z, u
-   [T, 2D]; |u| <= 1, u(0) = 0. dz grows like 1/|z| down to |z| = eps: do not set eps (1e-6) to 0. */
+/* Computes the smoothed phasor u = z / r, r = sqrt(|z|^2 + eps^2); 0, as dz, where z and eps are no normal
+   numbers. z, u [T, 2D]. dz grows like 1/|z| down to |z| = eps: do not set eps (1e-6) to 0. */
 CMHA_DEF void cmha_phasor_forward(const cmha_real *z, size_t T, size_t D, cmha_real eps, cmha_real *u);
 CMHA__FIT void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D,
     cmha_real eps, cmha_real *dz);
