@@ -289,7 +289,7 @@ CMHA_DEF const char *cmha_blas_remedy(void);
    of GCC's idle threads) to the environment, unless the user has, and executes the program again, once. */
 CMHA_DEF void cmha_blas_restart(char **argv);
 
-/* Draws random numbers by a counter: the SplitMix64 finaliser over key + counter. */
+/* Draws random numbers by a counter: SplitMix64 from the state `key` on. */
 typedef struct cmha_rng { uint64_t key, counter; } cmha_rng;
 CMHA_DEF cmha_rng cmha_rng_make(uint64_t seed, uint64_t stream); /* streams of one seed are independent */
 CMHA_DEF uint64_t cmha_rng_next(cmha_rng *rng); /* 64 uniform bits */
