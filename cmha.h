@@ -236,7 +236,7 @@ typedef struct cmha_buffer {
     const void *data; /* [size], of any alignment: the caller's or, after a save, `taken` */
     size_t size;
     void *taken; /* NULL or, after a save, `size` bytes of the context's allocator: the caller's to release;
-        the next save to this buffer does so first */
+        the next save that succeeds does so */
     void *saving; /* the new file while it is written */
     size_t saving_bytes;
 } cmha_buffer;
