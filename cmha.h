@@ -573,7 +573,7 @@ CMHA_DEF double cmha_cross_entropy_forward(const cmha_cross_entropy_args *args, 
 /* Returns the same; replaces logits by scale (softmax(logits) - onehot(target)), 0 in rows not counted. */
 CMHA__FIT double cmha_cross_entropy_gradient(const cmha_cross_entropy_args *args, cmha_real *logits,
     cmha_real scale);
-/* Adds scale (softmax(logits) - onehot(target)) to counted rows of dlogits, which must not be logits. */
+/* Adds scale (softmax(logits) - onehot(target)) to counted rows of dlogits. */
 CMHA__FIT void cmha_cross_entropy_backward(const cmha_cross_entropy_args *args, const cmha_real *logits,
     const cmha_real *lse, cmha_real scale, cmha_real *dlogits);
 /* Averages that loss over counted rows, logits [.., V] -> [1]; 0 without any. With class_weights w [V] (or
@@ -630,9 +630,8 @@ typedef struct cmha_rounded {
 /* Fills the caller's words and factors with rows lo .. hi - 1 of x [T, I], for a matrix of 8 or 4 bits. */
 CMHA_DEF void cmha_round_rows(const cmha_packed *packed, const cmha_real *x, size_t lo, size_t hi,
     cmha_rounded *rounded);
-/* Multiplies rounded rows, few or many, as cmha_packed_forward does -> y [T, hi - lo], rows ldy apart. Codes
-   and rows meet as whole numbers, so that INT8 has the same bits on every CPU; others add up 32 columns at a
-   time. */
+/* Multiplies rounded rows, few or many, as cmha_packed_forward does. Codes and rows meet as whole numbers, so
+   that INT8 has the same bits on every CPU; others add up 32 columns at a time. */
 CMHA_DEF void cmha_rounded_forward(const cmha_packed *packed, const cmha_rounded *rounded, size_t lo,
     size_t hi, cmha_real *y, size_t ldy);
 
@@ -3381,7 +3380,7 @@ CMHA_DEF const char *cmha_blas_name(char *buffer, size_t size) {
 
 static const int cmha__set_ranks[CMHA__SETS] = {0, 2, 3};
 
-/* Ranks OpenBLAS's kernel family: 0 SSE, 1 AVX, 2 AVX2, 3 AVX-512; -1: unknown to us, or another BLAS. */
+/* Ranks OpenBLAS's kernel family: 0 SSE, 1 AVX, 2 AVX2, 3 AVX-512; -1: unknown, or another BLAS. */
 static int cmha__core_rank(void) {
     static const char *const families[4] = {
         ("|Katmai|Coppermine|Northwood|Prescott|Banias|Atom|Core2|Penryn|Dunnington|Nehalem|Athlon|Opteron|"
@@ -8071,6 +8070,8 @@ CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps
 CMHA_DEF cmha_tensor *cmha_complex_join(cmha_tape *tape, cmha_tensor *re, cmha_tensor *im) {
     if (!re || !tape || tape->status) return NULL;
     if (!im) im = cmha_tensor_new(tape, re->rank, re->shape, 0);
+    if (im && cmha__last(im) != cmha__last(re))
+        return CMHA__MISFIT(tape, "complex join: re %zu wide, im %zu", cmha__last(re), cmha__last(im));
     return cmha_concat(tape, re, im, re->rank - 1);
 }
 
@@ -9676,7 +9677,6 @@ static const cmha__kind_row cmha__scores[] = {
     CMHA__KIND(ROPEPP, 0, NULL, 1, 0, CMHA__NO_PAIR, CMHA__FIXED, 0, 1)
     CMHA__PLANES_KIND(COMPLEX, CMHA__NO_PAIR)
     CMHA__PLANES_KIND(ANGULAR, CMHA__PAIR(cmha__phasor_map))};
-/* Each kind has its row, two another for SCORE. */
 enum { CMHA__KIND_ROWS = CMHA_ATTENTION_COUNT + 2 };
 typedef char cmha__kinds_have_rows[sizeof cmha__scores == CMHA__KIND_ROWS * sizeof *cmha__scores ? 1 : -1];
 
@@ -10177,7 +10177,7 @@ CMHA__HOTTER(cmha__backward_row, (const cmha__head *h, size_t r, cmha_real scale
     const cmha_lse lse = h->lse[h->i0 + r];
     const int whole = h->a->n_k <= CMHA__TILE;
     cmha_real *p = h->S + r * CMHA__TILE, *d = h->dS + r * CMHA__TILE;
-    /* Below it, and as denormals, probabilities would only slow the products, many times over. */
+    /* Below it, and as denormals, probabilities would only slow the products. */
     const cmha_real tiny = CMHA__SMALLEST * (cmha_real)1e8;
     for (size_t j = 0; j < CMHA__TILE; j++) {
         cmha_real e = cmha__exp((p[j] - lse.largest) - lse.log_sum);

@@ -1072,6 +1072,8 @@ static const char *ugly_name(void) {
     ROW(elementwise_shape, CMHA_ERR_SHAPE, "input 1 has 40 numbers",                                         \
         OP(cmha_elementwise_complex(TAPE, f->x, f->w)))                                                      \
     ROW(join_shapes, CMHA_ERR_SHAPE, "a has rank 3, b 2", OP(cmha_complex_join(TAPE, f->x, f->w)))           \
+    ROW(join_widths, CMHA_ERR_SHAPE, "complex join: re 8 wide, im 6",                                        \
+        OP(cmha_complex_join(TAPE, f->x, tensor(f, 3, 2, 3, 6))))                                            \
     ROW(real_part_odd, CMHA_ERR_SHAPE, "odd", OP(cmha_complex_part(TAPE, f->b, 0)))                          \
     ROW(imag_part_odd, CMHA_ERR_SHAPE, "odd", OP(cmha_complex_part(TAPE, f->b, 1)))                          \
     ROW(complex_linear_odd, CMHA_ERR_SHAPE, "odd", OP(cmha_complex_linear(TAPE, f->b, f->cw, NULL)))         \
