@@ -281,7 +281,7 @@ CMHA_DEF const char *cmha_error(const cmha_context *context);
 CMHA_DEF const char *cmha_blas_name(char *buffer, size_t size);
 /* Returns the instruction set of the hot loops, "avx512", "avx2", "sse2", elsewhere "base": the CPU's best if
    GCC or clang compiled for every x86-64, else that of the flags. A name chooses that set for the process
-   (for tests, while nothing is computed); NULL is then returned if it is not available. */
+   (for tests, while nothing is computed); NULL: it is not available. */
 CMHA_DEF const char *cmha_instructions(const char *name);
 /* Returns the setting that makes OpenBLAS use this CPU, "OPENBLAS_CORETYPE=SkylakeX"; NULL: not needed. */
 CMHA_DEF const char *cmha_blas_remedy(void);
@@ -5821,7 +5821,7 @@ static void cmha__transpose_pass(const cmha__call *c) {
 
 CMHA_DEF cmha_tensor *cmha_transpose(cmha_tape *tape, cmha_tensor *x, int axis_a, int axis_b) {
     size_t a = (size_t)axis_a, b = (size_t)axis_b;
-    if (a == b && x && a < (size_t)x->rank) return x;
+    if (a == b && x && a < (size_t)x->rank) return tape && !tape->status ? x : NULL;
     CMHA__RUNS(cmha__operate_by, "transpose", cmha__transpose_pass, cmha__transpose_shape, 1, 0, x,
             (int)cmha__min(a, b), NULL, a < b ? b : a);
 }
@@ -9094,7 +9094,7 @@ static void cmha__nearest_range(const cmha__search *s, size_t lo, size_t hi, cmh
             tile = filled;
         }
         CMHA__IN_PIECES(q, rows, s->Q, CMHA__NEAREST_ROWS) {
-            /* A few queries, as in decoding, one by one: products of few rows are GEMM's weakest. */
+            /* A few queries go one by one: products of few rows are GEMM's weakest. */
             size_t step = rows <= CMHA__NEAREST_FEW ? 1 : rows;
             for (size_t r = 0; r < rows; r += step)
                 cmha_gemm(0, 1, step, width, W, scale, s->phasors + (q + r) * W, W, tile, W, 0,

@@ -311,6 +311,16 @@ static void map_of_no_rank(void) {
     free(x), free(bias);
 }
 
+/* Exchanging an axis with itself returns x, but not after a failure. */
+static void axis_with_itself(void) {
+    cmha_tape tape;
+    CHECK_OK(cmha_tape_init(&tape, &context, 1));
+    cmha_tensor *x = random_tensor(&tape, 2, 3, 4);
+    CHECK(x && cmha_transpose(&tape, x, 1, 1) == x && !cmha_transpose(NULL, x, 1, 1));
+    CHECK(!cmha_tape_fail(&tape, CMHA_ERR_STATE, "test: stopped") && !cmha_transpose(&tape, x, 1, 1));
+    cmha_tape_close(&tape);
+}
+
 /* What a later or masked key's value or score overflows to reaches no gradient. */
 static void huge_beyond_a_mask(int masked, double cap) {
     enum { N = 3, D = 2 };
@@ -384,6 +394,7 @@ int main(void) {
     one_tensor_in_three_roles(), softmax_of_an_own_score(), keys_of_a_group(), pcl_without_delta();
     phase_of_nan(), map_of_itself(1, 0), map_of_itself(0, 0), map_of_itself(0, 1), loss_of_itself();
     nothing_packed(), norm_of_small_rows(), one_document(), map_of_no_rank();
+    axis_with_itself();
     huge_beyond_a_mask(0, 0), huge_beyond_a_mask(1, 0), huge_beyond_a_mask(0, 5), huge_beyond_a_mask(1, 5);
     promise_of_a_packed_head(), loss_that_has_a_gradient();
     cmha_context_close(&context);
