@@ -425,7 +425,7 @@ CMHA_DEF int cmha_tape_measures(const cmha_tape *tape);
 CMHA_DEF cmha_tensor *cmha_tape_fail(cmha_tape *tape, cmha_status status, const char *line);
 /* Makes a tensor of zeros. needs_grad = 1: with a gradient. */
 CMHA_DEF cmha_tensor *cmha_tensor_new(cmha_tape *tape, int rank, const size_t *shape, int needs_grad);
-/* Makes a tensor of the caller's data. Backward passes add to grad (or NULL). */
+/* Makes a tensor of the caller's data and gradient (or NULL). */
 CMHA_DEF cmha_tensor *cmha_tensor_wrap(cmha_tape *tape, int rank, const size_t *shape, cmha_real *data,
     cmha_real *grad);
 /* Allocates memory until the reset, also in backward callbacks; 64-byte aligned, not cleared. */
@@ -895,7 +895,7 @@ typedef struct cmha_experts_options {
     uint64_t *use; /* [E] (or NULL) each expert's present tokens are added */
 } cmha_experts_options;
 /* Mixes experts on a tape: routes rows of z [.., 2D] by logits [.., E], which learn only from cmha_balance if
-   top = 1. Errors: ARGUMENT (top; weights or options NULL), OVERFLOW. */
+   top = 1. Errors: ARGUMENT (top; weights or options NULL). */
 CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits,
     const cmha_experts_tensors *weights, const cmha_experts_options *options);
 
@@ -941,8 +941,7 @@ CMHA_DEF void cmha_knowledge_close(cmha_knowledge *knowledge);
    u(r)> with phasors u; |u(q) - u(r)|^2 = 2 d_r (1 - similarity), so an index of distances finds the same. Of
    each of queries [Q, 2 d_r], index and similarity [Q, k] get documents of similarity >= threshold (-1: all),
    best first, ties to the lower index, then -1 and 0; NaN for a query with a NaN. Bits do not depend on
-   threads, memory does not grow with n. Errors: ARGUMENT (the caller's search beyond n), MEMORY, OVERFLOW,
-   the search's own. */
+   threads, memory does not grow with n. Errors: ARGUMENT (the caller's search beyond n), MEMORY, OVERFLOW. */
 CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, const cmha_real *queries,
     size_t Q, size_t k, cmha_real threshold, int64_t *index, cmha_real *similarity);
 /* Returns the text of document i, *length (or NULL) bytes without a NUL; NULL and 0 if none. */
@@ -3207,10 +3206,10 @@ static size_t cmha__choice(const char *choices, int i, const char **begin) {
 
 enum { CMHA__NAME_ROOM = 32 }; /* of a field that is a name */
 
-static int cmha__is_name(const char *text, size_t most) {
+static int cmha__is_name(const char *text, size_t most, const char *more) {
     size_t n = 0;
-    while (text && n <= most && text[n] &&
-           strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.+*,", text[n])) n++;
+    while (text && n <= most && text[n] && (strchr(more, text[n]) ||
+           strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.+", text[n]))) n++;
     return n > 0 && n <= most && !text[n];
 }
 
@@ -3230,7 +3229,7 @@ static double cmha__field_value(const cmha_field *field, const void *config) {
     if (field->type == CMHA_FIELD_REAL) return *(const double *)(const void *)member;
     if (field->type != CMHA_FIELD_NAME) return *(const int *)(const void *)member;
     if (!*member) return 0;
-    return cmha__is_name(member, CMHA__NAME_ROOM - 1) ? 1 : -1;
+    return cmha__is_name(member, CMHA__NAME_ROOM - 1, "*,") ? 1 : -1;
 }
 
 static int cmha__field_fits(const cmha_field *field, double value) {
@@ -3261,7 +3260,7 @@ static int cmha__parse_field(const cmha_field *field, const char *text, double *
     }
     if (field->type == CMHA_FIELD_NAME) {
         *value = *text != 0;
-        return !*text || cmha__is_name(text, CMHA__NAME_ROOM - 1);
+        return !*text || cmha__is_name(text, CMHA__NAME_ROOM - 1, "*,");
     }
     for (int i = 0; (length = cmha__choice(choices, i, &begin)) > 0; i++)
         if (strlen(text) == length && memcmp(text, begin, length) == 0) {
@@ -3351,7 +3350,7 @@ CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, 
 
 /* ---- which BLAS, and how fast ---- */
 
-/* Weak references, so that a program linked with another CBLAS still links: there they are NULL. */
+/* Weak references: a program with another CBLAS still links; there they are NULL. */
 #if !defined(CMHA_NO_CBLAS) && !defined(__APPLE__) && defined(__ELF__) && defined(__GNUC__)
 #define CMHA__OPENBLAS
 CMHA__EXTERN char *openblas_get_corename(void) __attribute__((weak));
@@ -3397,7 +3396,7 @@ static int cmha__core_rank(void) {
 }
 
 /* Tells whether OpenBLAS's kernel is for an older instruction set than the built-in product, which then
-   computes C of so many rows faster, even of few if it is SSE's. Every product asks. */
+   computes C of so many rows faster, even of few if it is SSE's. */
 static int cmha__blas_is_behind(size_t rows) {
     int rank = -1;
 #ifndef CMHA__SCALAR
@@ -9776,7 +9775,7 @@ static cmha_score_call cmha__call_of_head(const cmha_attention_args *a, size_t h
 /* Says what is wrong with a row, NULL if nothing is. */
 static const char *cmha__score_wrong(const cmha_score *row) {
     size_t most = row->attend ? CMHA_MAX_SCORE_PARAMETERS : CMHA_MAX_INPUTS - 4;
-    if (!cmha__is_name(row->name, 31)) return "its name must be 1 to 31 letters, digits, - _ . +";
+    if (!cmha__is_name(row->name, 31, "")) return "its name must be 1 to 31 letters, digits, - _ . +";
     if (!row->map != !row->map_back || !row->forward != !row->backward) return "a backward is missing";
     if (row->attend && (row->map || row->forward)) return "attend replaces map and forward";
     if (!row->attend && row->planes != 2 && (row->planes != 1 || row->forward))
@@ -9790,7 +9789,8 @@ static const char *cmha__score_wrong(const cmha_score *row) {
     for (size_t i = 0; i < row->n_parameters; i++) {
         const cmha_score_parameter *p = row->parameters + i;
         double size = 1;
-        if (!cmha__is_name(p->name, 23)) return "a parameter's name is not 1 to 23 letters, digits, - _ . +";
+        if (!cmha__is_name(p->name, 23, ""))
+            return "a parameter's name is not 1 to 23 letters, digits, - _ . +";
         for (size_t j = 0; j < i; j++)
             if (!strcmp(row->parameters[j].name, p->name)) return "two parameters have one name";
         for (int j = 0; j < 3; j++) {
@@ -11669,7 +11669,7 @@ static cmha__attention_saved *cmha__attention_open(cmha_tape *tape, const void *
     return s;
 }
 
-/* Opens and checks a call of softmax attention; NULL after an error line. */
+/* Opens and checks a call of softmax attention. */
 static cmha__attention_saved *cmha__softmax_open(cmha_tape *tape, const cmha_attention_args *args,
         cmha_tensor *q, cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters) {
     cmha_tensor *qkv[3] = {q, k, v};
@@ -15162,7 +15162,7 @@ static cmha_status cmha__begin_moments(cmha_parameters *p, const char *name, int
     for (size_t i = 0; (row = cmha__optimiser_at(p->context, i)) != NULL; i++)
         if (row->name && !strcmp(row->name, name)) break;
     if (!row) return cmha__fail(p->context, CMHA_ERR_NOT_FOUND, "there is no optimiser %.31s", name);
-    if (!cmha__is_name(row->name, 31) || !row->update || row->moments < 0 || row->moments > 2)
+    if (!cmha__is_name(row->name, 31, "") || !row->update || row->moments < 0 || row->moments > 2)
         return CMHA__WRONG(p->context, "optimiser %.31s: its name, update or moments are wrong", name);
     p->optimiser = row;
     p->averages = averages;

@@ -432,7 +432,8 @@ static void optimisers(void) {
 /* What the rows say of moments is what memory has, and a row that is none is refused. */
 static void moments(void) {
     static const cmha_optimiser wrong[] = {{"none", 1, NULL, NULL, NULL, NULL, NULL},
-                                            {"three", 3, NULL, plain, NULL, NULL, NULL}};
+                                            {"three", 3, NULL, plain, NULL, NULL, NULL},
+                                            {"a*b", 1, NULL, plain, NULL, NULL, NULL}};
     cmha_context bad;
     cmha_context_config config;
     cmha_model_config c;
@@ -458,11 +459,12 @@ static void moments(void) {
     CHECK(p->kept == 2 * p->size && p->moments);
     cmha_model_close(&model);
     memset(&config, 0, sizeof config);
-    config.optimisers = wrong, config.n_optimisers = 2;
+    config.optimisers = wrong, config.n_optimisers = 3;
     CHECK_OK(cmha_context_init(&bad, &config));
     CHECK_OK(cmha_model_init(&model, &bad, &c));
     CHECK_IS(cmha_parameters_optimiser(p, "none"), CMHA_ERR_ARGUMENT);
     CHECK_IS(cmha_parameters_optimiser(p, "three"), CMHA_ERR_ARGUMENT);
+    CHECK_IS(cmha_parameters_optimiser(p, "a*b"), CMHA_ERR_ARGUMENT);
     CHECK(p->kept == 2 * p->size);
     cmha_model_close(&model), cmha_context_close(&bad);
 }

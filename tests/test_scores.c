@@ -434,6 +434,7 @@ static void bad_rows(void) {
                                       wild = {"p", {2, 0, 0}, NAN, 0, 0},
                                       nameless = {NULL, {2, 0, 0}, 0, 0, 0},
                                       wordy = {"a parameter", {2, 0, 0}, 0, 0, 0},
+                                      starred = {"p*", {2, 0, 0}, 0, 0, 0},
                                       twins[2] = {{"p", {2, 0, 0}, 0, 0, 0}, {"p", {3, 0, 0}, 0, 0, 0}};
     static const struct {
         const cmha_score_parameter *parameter;
@@ -443,7 +444,7 @@ static void bad_rows(void) {
                       {&odd, 1, "axes"},      {&gap, 1, "axes"},          {&huge, 1, "range"},
                       {&model, 1, "axes"},    {&taken, 1, "layer's own"}, {&adapter, 1, "layer's own"},
                       {&wild, 1, "range"},    {&nameless, 1, "name"},     {&wordy, 1, "1 to 23 letters"},
-                      {twins, 2, "one name"}, {&none, 6, "too many"}};
+                      {twins, 2, "one name"}, {&none, 6, "too many"},     {&starred, 1, "1 to 23 letters"}};
     cmha_score row = scores_rows[SCORES_GAIN];
     size_t i;
     row.name = "gain";
@@ -467,6 +468,7 @@ static void bad_rows(void) {
     row = scores_rows[SCORES_DOT], row.name = NULL;
     refused(&row, "score=my-dot", CMHA_ERR_NOT_FOUND, "there is no score my-dot");
     refused(NULL, "score=my-dot", CMHA_ERR_NOT_FOUND, "there is no score my-dot");
+    row.name = "my,dot", refused(&row, "score=my,dot", CMHA_ERR_ARGUMENT, "1 to 31 letters");
     row = scores_rows[SCORES_DOT];
     for (i = 0; i < sizeof parameters / sizeof *parameters; i++) {
         row.parameters = parameters[i].parameter, row.n_parameters = parameters[i].n;
