@@ -957,7 +957,7 @@ typedef struct cmha_retrieve_args {
 /* Mixes what queries find (CRAT eq 19, first half): rows q [.., 2 M d_r] = [Re of M queries | Im], w_logits
    [M] -> rbar [.., 2 d_r] = sum_m softmax(w_logits)_m sum_i softmax_i(similarity_i / tau) r_i. A query that
    finds nothing adds 0, one of NaN similarities NaN. *found (or NULL) gets tape memory: a byte a row, 1 if a
-   query of it found a document. The choice has no gradient. Errors: also the caller's search's. */
+   query of it found a document or is NaN. The choice has no gradient. */
 CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge,
     const cmha_retrieve_args *args, cmha_tensor *q, cmha_tensor *w_logits, const unsigned char **found);
 
