@@ -398,7 +398,7 @@ typedef struct cmha_team {
     double mean; /* seconds of a pass with `threads` */
 } cmha_team;
 enum { CMHA_MAX_FREE = 32 };
-/* Records operations and walks them back. Allocates nothing after the first step. */
+/* Records operations and walks them back. Allocates nothing after two steps of a size. */
 struct cmha_tape {
     cmha_context *context;
     cmha_arena memory, records;
@@ -5894,7 +5894,7 @@ CMHA_DEF cmha_tensor *cmha_sum(cmha_tape *tape, cmha_tensor *x) {
     CMHA__RUNS(cmha__operate, "sum", cmha__sum_pass, cmha__one_shape, 1, 0, 0, 0, x, NULL);
 }
 
-/* given: `count` indices. One thread walks them: rows may come more than once. */
+/* given: `count` indices. One thread walks them: rows may repeat. */
 static void cmha__gather_shape(cmha__call *c) {
     if (!c->given && c->count) CMHA__MISUSE(c->tape, "gather: index is NULL");
     c->rank = 2;

@@ -321,6 +321,27 @@ static void axis_with_itself(void) {
     cmha_tape_close(&tape);
 }
 
+/* A tape of steps of a size takes memory in the first two alone. */
+static void memory_of_steps(void) {
+    enum { STEPS = 5 };
+    check_heap heap;
+    cmha_context own;
+    cmha_context_config config = check_heap_config(&heap);
+    cmha_tape tape;
+    CHECK_OK(cmha_context_init(&own, &config));
+    CHECK_OK(cmha_tape_init(&tape, &own, 1));
+    for (int step = 0; step < STEPS; step++) {
+        size_t before = heap.calls;
+        cmha_tensor *x = random_tensor(&tape, 64, 30, 10);
+        for (int i = 0; i < 6; i++) x = cmha_scale(&tape, x, 1);
+        CHECK_OK(cmha_tape_backward(&tape, cmha_sum(&tape, x), 1));
+        CHECK(step < 2 || heap.calls == before);
+        cmha_tape_reset(&tape);
+    }
+    cmha_tape_close(&tape);
+    cmha_context_close(&own);
+}
+
 /* What a later or masked key's value or score overflows to reaches no gradient. */
 static void huge_beyond_a_mask(int masked, double cap) {
     enum { N = 3, D = 2 };
@@ -394,7 +415,7 @@ int main(void) {
     one_tensor_in_three_roles(), softmax_of_an_own_score(), keys_of_a_group(), pcl_without_delta();
     phase_of_nan(), map_of_itself(1, 0), map_of_itself(0, 0), map_of_itself(0, 1), loss_of_itself();
     nothing_packed(), norm_of_small_rows(), one_document(), map_of_no_rank();
-    axis_with_itself();
+    axis_with_itself(), memory_of_steps();
     huge_beyond_a_mask(0, 0), huge_beyond_a_mask(1, 0), huge_beyond_a_mask(0, 5), huge_beyond_a_mask(1, 5);
     promise_of_a_packed_head(), loss_that_has_a_gradient();
     cmha_context_close(&context);
