@@ -651,7 +651,7 @@ CMHA__FIT void cmha_euler_backward(const cmha_euler_args *args, const cmha_real 
 
 /* Chooses the frequencies omega_j of the pairs. */
 typedef enum cmha_frequency {
-    CMHA_FREQUENCY_ROPE, /* base^(-2j/d_k), as RoPE; the default */
+    CMHA_FREQUENCY_ROPE, /* base^(-2j/d_k); the default */
     CMHA_FREQUENCY_LITERAL, /* base^(-4j/d_k), ComplexFormer eq 6 as printed */
     CMHA_FREQUENCY_TABLE /* the caller's omega, by cmha_model_set_frequencies; until then, RoPE's */
 } cmha_frequency;
@@ -670,7 +670,7 @@ typedef struct cmha_rope_options {
     cmha_rope_ramp ramp;
 } cmha_rope_options;
 /* Writes omega [P], 0 for pairs that do not rotate; options (or NULL). Returns the factor on scores; 0, with
-   omega unspecified, if f < 1, fast <= slow (INDEX: <) or no pair lies between them. */
+   omega unspecified, if f < 1, length <= 0 or fast <= slow (INDEX: <, or a mixture beyond 0 to 2n - 1). */
 CMHA_DEF double cmha_frequencies(cmha_frequency kind, double base, size_t P, const cmha_rope_options *options,
     double *omega);
 /* Fills table [n, 2P]: row r has cos(t omega_j), j < P, then sin, t = pos0 + r; angles are in double. */
