@@ -324,7 +324,8 @@ CMHA_DEF void cmha_config_get(cmha_table table, const void *config, const char *
 CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, const void *config);
 
 /* ================ Vector mathematics ================ */
-/* Compute y [n] = exp(x) (x < 88), tanh(x) (in double libm's), sqrt(re^2 + im^2), to 4 ulp. y may be x. */
+/* Compute y [n] = exp(x) (-87.3 < x < 88; below 0), tanh(x), sqrt(re^2 + im^2), to 4 ulp; in double exp and
+   tanh are libm's. y may be x. */
 CMHA_DEF void cmha_exp(size_t n, const cmha_real *x, cmha_real *y);
 CMHA_DEF void cmha_tanh(size_t n, const cmha_real *x, cmha_real *y);
 CMHA_DEF void cmha_modulus(size_t n, const cmha_real *re, const cmha_real *im, cmha_real *y);
@@ -4574,7 +4575,7 @@ static inline float cmha__normal_cdf(float x, float *density) {
     return x < 0.0f ? p : 1.0f - p;
 }
 
-/* 1 / sqrt(x) of a normal x > 0 to 3 ulp. It vectorises; libm's sqrt does not, because it may set errno. */
+/* 1 / sqrt(x) of a normal x > 0 to 3 ulp. It vectorises; libm's sqrt, which may set errno, does not. */
 static inline float cmha__inverse_root(float x) {
     float half = 0.5f * x, y = cmha__float_of(0x5f375a86u - (cmha__bits_of(x) >> 1));
     y *= 1.5f - half * y * y;
