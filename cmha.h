@@ -786,9 +786,9 @@ typedef struct cmha_complex_norm_args {
     size_t T, D; /* rows, complex features */
     cmha_real eps;
 } cmha_complex_norm_args;
-/* Normalises rows. beta [2, D] (or NULL), gamma [n, D], NULL = 1. Where eps and a variance are 0 (WHITEN: V
-   is singular) M and gradients are 0. stats [T, 5] (or NULL), for the backward: means, V_rr, V_ri, V_ii. Of
-   grads `weight` is gamma's, `bias` beta's. */
+/* Normalises rows. beta [2, D] (or NULL), gamma [n, D], NULL = 1. Where eps and a variance (WHITEN: an
+   eigenvalue of V) are 0, so are M and gradients in its direction. stats [T, 5] (or NULL), for the backward:
+   means, V_rr, V_ri, V_ii. Of grads `weight` is gamma's, `bias` beta's. */
 CMHA_DEF void cmha_complex_norm_forward(const cmha_complex_norm_args *args, const cmha_real *z,
     const cmha_real *gamma, const cmha_real *beta, cmha_real *y, double *stats);
 CMHA__FIT void cmha_complex_norm_backward(const cmha_complex_norm_args *args, const cmha_real *z,
