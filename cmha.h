@@ -16565,7 +16565,7 @@ static size_t cmha__plane_place(size_t i, size_t n) {
 /* Reads a tensor as cmha_real or, whole = 1, as int64_t. */
 static cmha_status cmha__read_tensor(cmha_archive *a, const cmha_archive_tensor *t, void *out, int whole) {
     cmha_context *ctx = a ? a->context : NULL;
-    if (!ctx) return CMHA_ERR_STATE;
+    if (!cmha__is_open(ctx)) return CMHA_ERR_STATE;
     if (!t || (!out && t->count)) return CMHA__WRONG(ctx, "archive read: %s is NULL", t ? "out" : "tensor");
     unsigned char piece[8192];
     int dtype = cmha__dtype(t->dtype), planes = dtype == CMHA__AS_C64;
@@ -16606,8 +16606,8 @@ typedef struct cmha__output cmha__output;
 /* Tells what a file holds: metadata (cmha__tell_note), then tensors (cmha__tell_tensor). */
 typedef void (*cmha__contents)(cmha__output *o, const void *of);
 
-/* A file that is being written. Its contents are told three times: to measure the header, to compose it and
-   to write the data. Until it is whole it lies in the folder of the one it replaces, under a name of its
+/* A file being written. Its contents are told three times: to measure the header, to compose it and to
+   write the data. Until it is whole it lies in the folder of the one it replaces, under a name of its
    own or, so that nothing is left if the process dies, without one. */
 struct cmha__output {
     cmha_context *context;
@@ -16746,8 +16746,8 @@ static int cmha__output_name(cmha__output *o, int fd) {
     return got;
 }
 
-/* Writes, flushes and closes the file, and names it if it has no name: 1 = done. Else no file is left, and
-   errno has the reason; -1 = only the name failed. */
+/* Writes, flushes, closes and, if it has no name, names the file: 1 = done. Else none is left, and errno has
+   the reason; -1 = only the name failed. */
 static int cmha__output_fill(cmha__output *o, int fd) {
 #ifndef _WIN32
     if (o->replaces) (void)!fchmod(fd, (mode_t)o->mode); /* some of which the umask has taken */

@@ -330,6 +330,7 @@ static cmha_status context_first(fixture *f) {
     CHECK_IS(cmha_cache_append(&f->sliding, good_ids, 1, NULL), CMHA_ERR_STATE);
     CHECK_IS(cmha_cache_init(&f->spare_cache, &f->decoder, 1, 4, 0, NULL), CMHA_ERR_STATE);
     CHECK_IS(cmha_archive_open(&f->spare_archive, &f->ctx, weights_path), CMHA_ERR_STATE);
+    CHECK_IS(cmha_archive_read(&f->archive, f->archive.tensors, f->logits), CMHA_ERR_STATE);
     CHECK(!cmha_add(&f->tape, f->x, f->x) && !cmha_model_forward(&f->decoder, &f->tape, &f->batch, NULL));
     cmha_knowledge_close(&base), cmha_tokens_close(&tokens);
     return cmha_tape_status(&f->tape);
