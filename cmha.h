@@ -14800,8 +14800,8 @@ static cmha_batch cmha__dry_batch(const cmha_model_config *c, size_t batch, size
     return b;
 }
 
-/* Counts the bytes of both arenas by dry runs of a step and of an evaluation, which takes more in small
-   models whose blocks run twice. Without any head the objective is the caller's own. */
+/* Counts both arenas' bytes by dry runs of a step and of an evaluation, which takes more in small models
+   whose blocks run twice. Without a head the objective is the caller's own. */
 static cmha_status cmha__measure(cmha_model *like, size_t batch, size_t length, size_t *memory,
         size_t *records) {
     cmha_real *nowhere = (cmha_real *)(uintptr_t)64;
@@ -14837,7 +14837,7 @@ CMHA_DEF cmha_status cmha_model_training_memory(cmha_model *model, size_t batch,
     size_t blocks = 5u + (p->learning > 0) + (p->kept > 0); /* each on a line of cache */
     size_t fixed = model->table_bytes + numbers + 2 * CMHA__BLOCK_OVERHEAD + blocks * 64;
     if (!status && !(cmha__sum(fixed, memory, need) && cmha__sum(*need, records, need) &&
-            cmha__sum(*need, 2 * batch * length * sizeof(int32_t), need)))
+            cmha__sum(*need, cmha__times(cmha__times(batch, length), 2 * sizeof(int32_t)), need)))
         status = CMHA__HUGE(model->context, "model memory: %zu x %zu tokens overflow", batch, length);
     return status;
 }
@@ -15075,8 +15075,8 @@ static size_t cmha__direct_some(cmha_parameters *p, const cmha_adamw_args *args,
     return at;
 }
 
-/* Has optimisers of whole matrices change directions: each rank its share, dealt to threads; then the ranks
-   add up what they have and the zeros of the others. */
+/* Has optimisers of whole matrices change directions: each rank its share, dealt to threads; then ranks add
+   up their own and the others' zeros. */
 static cmha_status cmha__direct(cmha_parameters *p, const cmha_adamw_args *args, cmha_tape *tape) {
     const cmha_ranks *ranks = &tape->shared.ranks;
     int threads = p->context->threads, of = (int)ranks->ranks, rank = (int)ranks->rank;

@@ -1291,6 +1291,9 @@ static const char *ugly_name(void) {
         cmha_model_training_memory(&f->decoder, 1, 1, NULL))                                                 \
     ROW(training_memory_huge, CMHA_ERR_OVERFLOW, "overflows",                                                \
         cmha_model_training_memory(&f->decoder, SIZE_MAX / 4, 2, &f->bytes))                                 \
+    ROW(memory_huge_without_heads, CMHA_ERR_OVERFLOW, "overflow",                                            \
+        WITH(model_as(f, "vocabulary=0 tokens=0 features=3"),                                                \
+             cmha_model_memory(&f->ctx, &f->mc, SIZE_MAX / 8 + 1, 1, NULL, &f->bytes)))                      \
     ROW(save_no_model, CMHA_ERR_STATE, NULL, cmha_model_save(NULL, missing_path))                            \
     ROW(save_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_model_save(&f->decoder, NULL))                      \
     ROW(save_empty_path, CMHA_ERR_IO, "", cmha_model_save(&f->decoder, ""))                                  \
