@@ -12562,8 +12562,8 @@ static cmha_status cmha__plan_end(cmha_parameters *p, cmha_parameters *plan, cmh
     return status;
 }
 
-/* Returns which patterns of a list with commas the name matches (* is any characters): bit i for pattern i.
-   suffix = 1: the end of the name is enough. */
+/* Returns which patterns of a list with commas a name matches (* is any characters): bit i for pattern i.
+   suffix = 1: its end is enough. */
 static uint64_t cmha__matches(const char *patterns, const char *name, int suffix) {
     uint64_t which = 0;
     for (int i = 0; patterns; i += i < 63) {
@@ -12685,7 +12685,7 @@ static const cmha_score *cmha__layer_score(const cmha_model *m, size_t layer) {
 }
 
 /* Appends a parameter, if it has axes. *member gets what a block sees. A size that overflows stays SIZE_MAX.
-   Returns the parameter, NULL where there is none or no table. */
+   Returns it, NULL where there is none or no table. */
 static cmha_parameter *cmha__append(cmha__list *to, const char *name, cmha_tensor **member, int start,
         int form, cmha__axes axes) {
     cmha_parameters *all = &to->model->parameters;
@@ -12928,7 +12928,8 @@ static void cmha__declare_crat(cmha__list *to, size_t layer, cmha_block *at) {
     CMHA__CRAT_HEADS("real", 0, STACKED);
     CMHA__CRAT_HEADS("imag", 1, STACKED);
     CMHA__CRAT_HEADS("mixed", 2, COMPLEX);
-    CMHA__ROW("attn.wo.u", wo_u, WEIGHT, COMPLEX, low, rank);
+    cmha__declare(to, "attn.wo.u", &at->wo_u, c->residual_zero ? CMHA__RESIDUAL_WEIGHT : CMHA__WEIGHT,
+        CMHA__COMPLEX, cmha__axes_of(low, rank, 0));
     CMHA__ROW("attn.wo.v", wo_v, WEIGHT, TURNED, low, rank);
     CMHA__ROW("attn.wo.weight", wo_weight, RESIDUAL_WEIGHT, COMPLEX, half - low, half);
     if (layer >= first && layer - first < c->irw_layers) {
@@ -13452,7 +13453,7 @@ CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, c
 
 static const char *const cmha__storages[] = {"", "bf16", "int8", "int4", "q4_k"}; /* in their order */
 
-/* Moves a model into new memory, some of it packed with that storage. *old were its parameters, the caller's
+/* Moves a model into new memory, some packed with that storage. *old were its parameters, the caller's
    to close or, after a failure, the model's again. */
 static cmha_status cmha__move_numbers(cmha_model *model, cmha_storage storage, const cmha_parameters *old) {
     cmha_parameters *p = &model->parameters;
@@ -14921,8 +14922,8 @@ CMHA_DEF size_t cmha_muon_scratch(size_t R, size_t C, int is_complex) {
     return cmha__countable(planes * (2 * R * C + 4 * m * m), about);
 }
 
-/* Writes A = X Y^H [m, m], which is Hermitian, of X, Y [m, K], planes side by side in rows: computes strips
-   up to its diagonal and mirrors them. */
+/* Writes A = X Y^H [m, m], Hermitian, of X, Y [m, K], planes side by side in rows: computes strips up to its
+   diagonal and mirrors them. */
 static void cmha__hermitian(size_t m, size_t K, size_t planes, const cmha_real *X, const cmha_real *Y,
         cmha_real *A) {
     enum { STRIP = 64, LINE = 16 };
@@ -16023,7 +16024,7 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
 #pragma GCC optimize("O1")
 #endif
 
-/* ---- the operating system: plain descriptors, so that a FIFO is refused instead of waited for ---- */
+/* ---- the operating system: plain descriptors, so that a FIFO is refused, not waited for ---- */
 
 #define CMHA__MALFORMED(archive, ...) cmha__fail((archive)->context, CMHA_ERR_FORMAT, __VA_ARGS__)
 
@@ -16913,9 +16914,9 @@ static size_t cmha__row_scales(const cmha_packed *p) {
 
 typedef struct { char name[CMHA__NAME]; size_t n; } cmha__label; /* n: a shape, if it needs one */
 
-/* Returns tensor i of a training state: parameters, the first moments of all, the second ones, means, and the
-   scales of 8 and 4 bits. Data are NULL where there are none, as of frozen ones' moments; the words of what
-   is packed. *label gets its name. */
+/* Returns tensor i of a training state: parameters, first moments of all, second ones, means, scales of 8 and
+   4 bits. Data are NULL where there are none, as of frozen ones' moments; the words of what is packed. *label
+   gets its name. */
 static cmha_archive_item cmha__item(const cmha_parameters *p, cmha_real *moments, size_t i,
         cmha__label *label) {
     const cmha_parameter *one = &p->list[i % p->count];
@@ -17115,8 +17116,8 @@ CMHA__FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path)
 
 /* ---- loading them ---- */
 
-/* Reads a configuration from the metadata, defaults where it has none. Refuses options of a later version,
-   and a file without any of the model's, which is not ours. */
+/* Reads a configuration from the metadata, else defaults. Refuses options of a later version, and a file
+   without the model's, which is not ours. */
 static cmha_status cmha__archive_config(const cmha_archive *a, const char *prefix, cmha_table table,
         void *config) {
     size_t found = 0, n = strlen(prefix);
@@ -17238,7 +17239,7 @@ static cmha_status cmha__compare_state(const cmha_archive *a, const cmha_paramet
 }
 
 /* Reads parameters and moments (or NULL): all (strict = 1), or what fits. over = 1: into other memory first,
-   so that a disk that fails half-way leaves them. *taken (or NULL) = tensors read. */
+   so that a failing disk leaves them. *taken (or NULL) = tensors read. */
 static cmha_status cmha__read_state(cmha_archive *a, const cmha_parameters *p, cmha_real *moments,
         int strict, int over, size_t *taken) {
     size_t bytes = over ? p->size * sizeof *p->data : 0, matched = 0;

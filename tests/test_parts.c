@@ -466,7 +466,8 @@ static void zero_start(const char *options) {
             for (int step = 0; step < 3; step++) CHECK_OK(cmha_trainer_step_batch(&trainer, &batch, NULL));
         for (size_t i = 0; i < model.parameters.count; i++) {
             const cmha_parameter *p = &model.parameters.list[i];
-            int zero = strstr(p->name, ".wo.weight") || strstr(p->name, ".w2.weight");
+            int zero = strstr(p->name, ".wo.weight") || strstr(p->name, ".w2.weight") ||
+                       strstr(p->name, ".wo.u");
             if (p->decay > 0)
                 CHECK_THAT((check_largest(p->tensor.data, p->tensor.size) <= 0) == (zero && !learned),
                            "%s: %s, learned %d", options, p->name, learned);
@@ -732,6 +733,7 @@ int main(int argc, char **argv) {
     lengths("family=cope attention=rope cope_score=real", "blocks.0.attn.wk.weight");
     capped_logits("attention=rope"), capped_logits("attention=rope tied=0 head_bias=1 norm=rmsnorm_one_plus");
     zero_start("attention=rope"), zero_start("init=xavier activation=swiglu"), zero_start("family=crat");
+    zero_start("family=crat low_rank=3");
     residuals(), means();
     z_loss("attention=rope"), z_loss("tied=0 head_bias=1 logit_softcap=3"), z_loss("pcl_weight=0.1 causal=0");
     refused("parallel=norms placement=post", "parallel");
