@@ -2852,7 +2852,7 @@ static int cmha__is_open(const cmha_context *context) { return context && contex
 
 static int cmha__model_is_open(const cmha_model *model) { return model && cmha__is_open(model->context); }
 
-/* Returns STATE for an object whose model was closed or changed since. A context that is open gets a line. */
+/* Returns STATE for an object whose model was closed or changed since. An open context gets a line. */
 static cmha_status cmha__outdated(cmha_context *context, const char *what) {
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     return CMHA__REFUSED(context, "%s: it or its model was closed, or is another since", what);
@@ -3580,7 +3580,7 @@ static uint32_t *cmha__block_at(const cmha_packed *p, size_t row, size_t i) {
 /* ---- products, compiled for each instruction set ---- */
 
 /* From here to "the end of what is compiled again" the header includes itself once more for each set that
-   CMHA__DISPATCH adds. CMHA__THIS(name) is a function of the set that is being compiled. */
+   CMHA__DISPATCH adds. CMHA__THIS(name) is a function of the set being compiled. */
 #ifndef CMHA__AGAIN
 #define CMHA__SET base
 #define CMHA__TARGET
@@ -3880,7 +3880,7 @@ CMHA__INSIDE void CMHA__THIS(cmha__lane_sums)(const size_t bytes, const void *su
 }
 
 /* Multiplies rows lo .. hi - 1 of p, or of the floats at its source, by T rows x. Behind the last whole block
-   x and weights that are floats are padded with zeros. */
+   float x and weights are padded with zeros. */
 CMHA__INSIDE void CMHA__THIS(cmha__stream_rows)(cmha_storage storage, const cmha_packed *p, const float *x,
         size_t T, size_t lo, size_t hi, float *y, size_t ldy) {
     int plain = storage == CMHA_STORAGE_FLOAT;
@@ -8675,7 +8675,7 @@ static void cmha__expert_backward(const cmha__mixture *m) {
     cmha_activation_backward(hidden, m->own, 2 * n * F, CMHA_ACTIVATION_GELU_ERF, dpre);
 }
 
-/* x = W1^H dpre, in the place of the tokens, which are not needed any more. */
+/* x = W1^H dpre, in place of the tokens, needed no more. */
 static void cmha__expert_input(const cmha__mixture *m) {
     const cmha__expert_map *in = m->map;
     size_t hide = 2 * m->first * m->a->F;
@@ -12162,7 +12162,7 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     " family=mobius causal=0 d_model=768 n_heads=12 d_ff=3072 vocabulary=30522 max_positions=512 " \
     "mobius_heads=6 position=learned placement=post attention_bias=1 head_bias=1 dropout=0.1 " \
     "attention_dropout=0.1 token_types=2"
-/* name, fields of the model, fields of the trainer; the rest are defaults, which are ComplexFormer's */
+/* name, fields of the model, fields of the trainer; the rest are defaults, ComplexFormer's */
 static const char *const cmha__presets[][3] = {
     {"tiny", "n_layers=4 d_model=128 n_heads=4 d_ff=512 delta_init=rope_start",
      "steps=1500 batch=16 length=128 lr=3e-3 min_lr=1e-4 beta2=0.99 adam_eps=1e-8 weight_decay=0.1"},
@@ -13406,7 +13406,7 @@ static cmha_status cmha__take_numbers(cmha_model *model, cmha_storage storage) {
     return CMHA_OK;
 }
 
-/* Does one of the words that stand before the colon of a field's help hold? See CMHA_MODEL_FIELDS. */
+/* Does a word before the colon of a field's help hold? See CMHA_MODEL_FIELDS. */
 static int cmha__is_read(cmha_table table, const void *config, const cmha_field *field) {
     const char *word = field->help, *end = word + strcspn(word, " :");
     if (*end != ':') return 1;
@@ -14463,8 +14463,7 @@ static cmha_tensor *cmha__mixed(cmha__pass *pass, cmha_tensor *x) {
     return x;
 }
 
-/* Makes the tables of angles that some layer turns by; near ones' positions go no further than the cache is
-   long. */
+/* Makes the tables of angles that layers turn by; near ones' positions end where the cache does. */
 static void cmha__turn_layers(cmha__pass *pass) {
     const cmha_model *m = pass->model;
     const size_t N = pass->N, P = m->P;
@@ -15232,7 +15231,7 @@ typedef struct {
 
 static double cmha__side(uint64_t key, size_t i) { return key && cmha__mix(key + i) % 2 ? -1 : 1; }
 
-/* Measures the loss's slope along a direction, and how much of it may be the rounding of four losses. */
+/* Measures the loss's slope along a direction, and what of it may be four losses' rounding. */
 static cmha_status cmha__slope(const cmha__direction *d, cmha_loss_fn loss, void *user, double *slope,
         double *rounding) {
     static const double at[4] = {-2, -1, 1, 2}, factor[4] = {1 / 12., -8 / 12., 8 / 12., -1 / 12.};
@@ -16278,7 +16277,7 @@ typedef struct {
     cmha_archive *archive; /* its arrays have room for all that a header of this length can hold */
     char *at; /* the text ends in a NUL, which no rule accepts */
     int seen_metadata, named; /* named: what is wrong is the tensor */
-    cmha_archive_tensor tensor; /* the one that is being read, bits for its fields, and a list */
+    cmha_archive_tensor tensor; /* the one being read, bits for its fields, and a list */
     int seen, n;
     uint64_t list[8];
 } cmha__header;
@@ -17224,11 +17223,13 @@ static cmha_status cmha__compare_state(const cmha_archive *a, const cmha_paramet
     }
     for (size_t i = 0; i < a->n_tensors; i++) {
         const char *name = a->tensors[i].name;
+        const cmha_parameter *one;
         int known = 0;
         if (strange.more > 98) break; /* each name takes a search */
         for (int j = 0; j < CMHA__PREFIXES; j++) {
             size_t n = strlen(cmha__prefixes[j]);
-            known |= !strncmp(name, cmha__prefixes[j], n) && cmha_parameters_find(p, name + n);
+            if (!strncmp(name, cmha__prefixes[j], n) && (one = cmha_parameters_find(p, name + n)) != NULL)
+                known |= j < CMHA__SCALES || one->tensor.packed;
         }
         if (known) continue;
         if (strict) cmha__add_name(&strange, "tensors unknown to the model: ", name);
