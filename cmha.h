@@ -1705,7 +1705,7 @@ typedef struct cmha_model {
     cmha_real *alibi; /* [n_heads], ropepp [2 n_heads], or NULL */
     const cmha_knowledge *knowledge; /* see cmha_model_set_knowledge */
     uint64_t knowledge_identity; /* of the base last set or loaded; 0 = none */
-    uint64_t *expert_use; /* [n_layers, experts] or NULL: tokens trained on, by this rank; may be cleared */
+    uint64_t *expert_use; /* [n_layers, experts] or NULL: tokens recorded, by this rank; may be cleared */
     void *tables; /* [table_bytes]: parameters, blocks, omega, alibi, expert_use */
     size_t table_bytes;
     cmha_tape tape; /* of the model's own passes */
@@ -1822,8 +1822,8 @@ CMHA__FIT cmha_status cmha_model_training_loss(cmha_model *model, const cmha_bat
     double *loss);
 /* Counts the bytes of an open model, and of training in all (gradients, moments, activations) at batch x
    length; each (or NULL). Exact with AdamW and ema = 0 (else cmha_model_training_memory): measures dry runs
-   of a step and an evaluation, with labels if classes > 0, else values if values > 0; the first step of
-   another objective may need more. Errors: SHAPE, STATE (CMHA_INFERENCE_ONLY). */
+   of a step and an evaluation, with labels if classes > 0, else values if values > 0; first steps of
+   another objective may allocate more. Errors: SHAPE, STATE (CMHA_INFERENCE_ONLY). */
 CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_config *config, size_t batch,
     size_t length, size_t *parameters, size_t *training);
 /* Counts likewise for an open model; frozen parameters need less. */
@@ -1974,8 +1974,8 @@ typedef struct cmha_trainer {
     double best; /* lowest validation loss, for programs to keep */
     int swapped; /* 1: the model has the mean of its weights */
 } cmha_trainer;
-/* Opens a trainer; config NULL = defaults. Zeroes moments; later steps allocate nothing; older trainers of
-   the model return STATE. Errors: TOKEN. */
+/* Opens a trainer; config NULL = defaults. Zeroes moments; later steps allocate nothing (see
+   cmha_model_memory); older trainers of the model return STATE. Errors: TOKEN. */
 CMHA__FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     const cmha_trainer_config *config);
 CMHA__FIT void cmha_trainer_close(cmha_trainer *trainer);
@@ -1984,8 +1984,8 @@ CMHA__FIT void cmha_trainer_close(cmha_trainer *trainer);
    tokens), TOKEN and, of every kind of step, NOT_FINITE: the loss or gradient was not finite; parameters and
    moments are as before, but the step counts, so that the next one draws other batches. */
 CMHA__FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
-/* Takes a step on the caller's batch, whatever `accumulate` is. Up to config.batch sequences of up to
-   config.length tokens allocate nothing. Errors: those of cmha_model_gradient. */
+/* Takes a step on the caller's batch, whatever `accumulate` is. Likewise up to config.batch sequences of up
+   to config.length tokens allocate nothing. Errors: those of cmha_model_gradient. */
 CMHA__FIT cmha_status cmha_trainer_step_batch(cmha_trainer *trainer, const cmha_batch *batch, double *loss);
 /* Does the second half of a step, for a program's own objective: clips gradients, updates and zeroes them.
    The first half is cmha_tape_backward or cmha_model_gradient, before the first step and after one of the
@@ -1994,7 +1994,7 @@ CMHA__FIT cmha_status cmha_trainer_step_batch(cmha_trainer *trainer, const cmha_
 CMHA__FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm);
 /* Exchanges the weights that learn and their mean (field ema, cmha_ema), so that evaluations, saves and
    samples are the mean's; a second call brings them back, before which steps and cmha_trainer_save and _read
-   say STATE. Where the trainer is closed, or another one opened, between the two, the model keeps the mean.
+   say STATE. Where the trainer is closed, or another opened, between the two, the model keeps the mean.
    Errors: STATE (ema = 0). */
 CMHA__FIT cmha_status cmha_trainer_swap(cmha_trainer *trainer);
 /* Lets ranks train one model: of ranks * config.batch sequences rank r has config.batch from r config.batch
@@ -2060,9 +2060,9 @@ typedef struct cmha_cache {
 /* Says what a full cache does. */
 enum {
     CMHA_SLIDE_NOT, /* it returns FULL */
-    /* It goes on without an end, and exactly, where it can: the model has a `window` and capacity is at least
-       window + sinks, or its attention keeps a state alone (linear). Else it forgets the oldest quarter and
-       reads the rest again from position 0, in one long call. */
+    /* It goes on without an end, and exactly, where it can: positions are not learned, and all layers have a
+       `window` and capacity is at least window + sinks, or they keep a state alone (linear). Else it forgets
+       the oldest quarter and reads the rest again from position 0, in one long call. */
     CMHA_SLIDE,
     /* It forgets token by token, but never the first `sinks`. Where CMHA_SLIDE is exact so is this; else an
        approximation: all is as if the model had the window capacity - sinks, for which it was not trained,
@@ -2175,7 +2175,7 @@ typedef struct cmha_archive_item {
      - A link at `path` stays; the file it names is replaced, or made. Only regular files are replaced; the
        new one gets the old one's permissions. (Not on Windows: links, permissions.)
      - A failure, RLIMIT_FSIZE included, leaves nothing behind. A killed process may leave cmha-XXXXXXXX.tmp,
-       on most Linux file systems only if killed in the moment before the renaming. */
+       on most Linux file systems only in the moment before the renaming. */
 CMHA__FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
     const cmha_archive_item *items, size_t n_items, const char *const *metadata, size_t n_metadata);
 
@@ -2331,7 +2331,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
    - a file's data: a walk (cmha__contents); the reader compares names and shapes before it reads
 
    `make quick T=grad_words` tests every entry's gradient, cache and file, in a minute; not that its formula
-   is the one that you meant, nor a field that is a number: write a test of that (tests/test_parts.c,
+   is the one you meant, nor a field that is a number: write a test of that (tests/test_parts.c,
    test_optimisers.c). A new form of score needs an entry in tests/scores.h, a new constant `make symbols`.
 
    Before a change that must not alter results keep the header, then `make bits AGAINST=OLD.h`. The suite is
@@ -3009,7 +3009,7 @@ static int cmha__members(int threads, size_t n) {
 
 /* ---- instruction sets ---- */
 
-/* CMHA__HOT(storage, name, (parameters), (arguments)) { body } defines a function that is compiled for AVX2
+/* CMHA__HOT(storage, name, (parameters), (arguments)) { body } defines a function compiled for AVX2
    too, with all it calls, and chosen; CMHA__HOT_OF one of a type. CMHA__HOTTER is compiled for AVX-512, too:
    only attention's rows gain by it. */
 #define CMHA__JOIN_(name, set) name##_##set
@@ -13426,7 +13426,7 @@ static int cmha__is_read(cmha_table table, const void *config, const cmha_field 
     return 0;
 }
 
-/* Warns of fields of a model or a trainer that nothing reads, but for defaults and what some preset has. */
+/* Warns of fields of a model or a trainer that nothing reads, but for defaults and presets' values. */
 static void cmha__name_unread(cmha_context *context, const char *what, cmha_table table,
         const void *config) {
     cmha_model_config model;
@@ -13627,8 +13627,8 @@ static size_t cmha__index_of(const cmha_parameters *p, const cmha_tensor *tensor
     return (size_t)((const char *)tensor - (const char *)p->list) / sizeof *p->list;
 }
 
-/* Returns a weight or, where only some of a matrix's parameters learn, an operation that joins them, though
-   not a number moves: its gradient is in the tape. */
+/* Returns a weight or, where only some of a matrix's parameters learn, an operation that joins them, moving
+   no number: its gradient is in the tape. */
 static cmha_tensor *cmha__joined(cmha__pass *pass, cmha_tensor *weight) {
     const cmha_parameters *all = &pass->model->parameters;
     cmha_tensor *in[CMHA_MAX_INPUTS];
@@ -14156,9 +14156,9 @@ static cmha_tensor *cmha__crat_block(cmha__pass *pass, cmha_tensor *z) {
 }
 
 /* ---- Blocks that keep their input alone (recompute = 1) ----
-   The block runs on the tape as ever; then its result moves down to where it began, and the rest is
-   forgotten. The backward runs it again with the same dropout keys and walks its records to the gradients
-   outside: sums keep their order, and all bits. */
+   The block runs on the tape as ever; its result moves down to where it began, the rest is forgotten. The
+   backward runs it again with the same dropout keys and walks its records to the gradients outside: sums keep
+   their order, and all bits. */
 
 typedef struct {
     cmha__pass pass; /* as it was before the block */
@@ -16219,7 +16219,7 @@ CMHA_DEF cmha_files cmha_buffers(cmha_buffer *list) {
     return files;
 }
 
-/* ---- numbers as the file holds them, whatever this machine's byte order ---- */
+/* ---- numbers as files hold them, whatever this machine's byte order ---- */
 
 static int cmha__little_endian(void) {
     const unsigned one = 1;
