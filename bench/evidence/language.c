@@ -670,7 +670,7 @@ const evidence_claim evidence_claim_ablation = {
     "ComplexFormer (arXiv 2505.10222, Table 4) claims that sharing δ and b costs 1.8 of 40.5 gen-PPL, "
     "fixing them 3.0, leaving out the phase contrastive loss 1.0, and RoPE 2.4.",
     generation_parts, 1, ablation_variants, LENGTH(ablation_variants), "loss",
-    "nats a token", 0, 5, {1.5e-3, 3e-3, 6e-3}, evidence_text_run, 1, 0, NULL, 0, 0, 1, 0};
+    "nats a token", 0, 12, {1.5e-3, 3e-3, 6e-3}, evidence_text_run, 1, 0, NULL, 0, 0, 1, 0};
 
 static const evidence_part answers_parts[] = {
     {"code", "MBPP: programs after their descriptions, bytes",
