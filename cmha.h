@@ -5073,9 +5073,8 @@ static cmha_status cmha__summed(cmha_tape *tape, cmha_status status) {
     return status ? cmha__fail(tape->context, status, "ranks: a sum over them failed") : CMHA_OK;
 }
 
-/* Sums n values over the ranks, in messages of one size that begin with how many ranks have failed, and how
-   many have numbers that are not finite: so ranks at different places stop together. Returns the rank's own
-   status where it is alone, else what is agreed. */
+/* Sums n values over the ranks, in messages of one size that begin with how many ranks failed and how many
+   have numbers that are not finite: ranks at different places stop together. Returns what is agreed. */
 static cmha_status cmha__sum_over_ranks(cmha_tape *tape, cmha_status status, double *values, size_t n) {
     enum { NEWS = 2, MESSAGE = 64 };
     cmha_sharing *s = &tape->shared;
@@ -5196,7 +5195,7 @@ CMHA_DEF cmha_tensor *cmha_tape_push(cmha_tape *tape, const char *name, cmha_ten
     return out;
 }
 
-/* Writes zeros: large arrays by all threads, as one does not reach the memory's bandwidth. */
+/* Writes zeros: large arrays by all threads, for the bandwidth. */
 static void cmha__clear(int threads, cmha_real *x, size_t n) {
     CMHA__FOR_CHUNKS(n > 65536 ? threads : 1, n, lo, hi) { cmha__zeros(x + lo, hi - lo); }
 }
@@ -9834,7 +9833,7 @@ typedef struct {
     cmha_real size; /* |O|, at first of the row, then of the divisor */
 } cmha__peak;
 
-/* A call; then a thread's copy of it, with scratch; then copies of that for query heads of one sequence. */
+/* A call; then a thread's copy, with scratch; then copies of that for query heads of one sequence. */
 typedef struct {
     const cmha_attention_args *a;
     const cmha_attention_views *x;
@@ -11650,13 +11649,15 @@ static const char *cmha__attention_wrong(const cmha_attention_args *a, int fits)
     if (!score) return "there is no such kind";
     if (score->attend) return "this score builds whole layers of models";
     if (!(a->softcap >= 0 && a->softcap <= CMHA__LARGEST)) return "softcap must be 0, or above it and finite";
+    if ((unsigned)a->layout > CMHA_LAYOUT_HALF || (unsigned)a->norm_max > CMHA_NORM_MAX_GLOBAL ||
+        (unsigned)a->softmax >= CMHA_SOFTMAX_COUNT)
+        return "there is no such layout, norm_max or softmax";
     if (fits && score->rotates && !a->rotation) return "no rotation table";
     if (!fits || score->planes == 1) return NULL;
     if (score->rotates && !score->map && !a->halves) return "complex rows turn where halves = 1";
     if (score->forward && a->norm_max != CMHA_NORM_MAX_NONE && (score->map || score->rotates))
         return "norm_max is not for phasors";
     if (score->forward || a->softmax == CMHA_SOFTMAX_REAL) return NULL;
-    if ((unsigned)a->softmax >= CMHA_SOFTMAX_COUNT) return "there is no such softmax";
     return a->complex_v ? NULL : "this softmax needs complex_v";
 }
 
@@ -14617,9 +14618,9 @@ CMHA_DEF size_t cmha_frames(const cmha_real *samples, size_t n, size_t planes, s
 
 /* ---- Objectives ---- */
 
-/* Of an encoder only the hidden tokens go through the vocabulary, often most of the work. Their number
-   differs by batch, so gradients of that size are not recycled: a dry run, where all are hidden, would reuse
-   them for tensors of all tokens, and fewer would need more than it measured. */
+/* Of an encoder only the hidden tokens go through the vocabulary. Their number differs by batch, so gradients
+   of that size are not recycled: a dry run, where all are hidden, would reuse them for tensors of all tokens,
+   and fewer would need more than it measured. */
 static cmha_tensor *cmha__token_loss(cmha_model *model, const cmha_batch *batch, cmha_tensor *states,
         cmha_real weight, cmha_tensor **extra) {
     cmha_tape *tape = &model->tape;
@@ -15822,7 +15823,7 @@ static cmha_status cmha__cache_read(cmha_cache *cache, const cmha_batch *from, s
 
 /* Reads the last n - skip of n new tokens. A cache that slides first forgets all but the `kept` newest of its
    own and reads these again from position 0: their keys know the tokens that are gone, and models that lose
-   their first token so fall apart. A pass that has its memory can fail in a search alone. New keys lie beyond
+   their first token so fall apart. A pass that has its memory can fail in a search or a score. New keys lie beyond
    those held, where nobody looks; states that have moved on and what has slid need a copy to go back to. */
 static cmha_status cmha__cache_advance(cmha_cache *cache, const cmha_batch *fresh, size_t skip, int sliding,
         size_t kept, cmha_real *out) {
@@ -16606,9 +16607,9 @@ typedef struct cmha__output cmha__output;
 /* Tells what a file holds: metadata (cmha__tell_note), then tensors (cmha__tell_tensor). */
 typedef void (*cmha__contents)(cmha__output *o, const void *of);
 
-/* A file being written. Its contents are told three times: to measure the header, to compose it and to
-   write the data. Until it is whole it lies in the folder of the one it replaces, under a name of its
-   own or, so that nothing is left if the process dies, without one. */
+/* A file being written. Its contents are told three times: to measure the header, to compose it, to write the
+   data. Until it is whole it lies beside the one it replaces, under a name of its own or, so that nothing is
+   left if the process dies, without one. */
 struct cmha__output {
     cmha_context *context;
     const char *name;

@@ -1190,6 +1190,9 @@ static const char *ugly_name(void) {
     ROW(attention_real_values, CMHA_ERR_ARGUMENT, "complex_v",                                               \
         ATTEND(f->attention.kind = CMHA_ATTENTION_COMPLEX))                                                  \
     ROW(attention_kind, CMHA_ERR_ARGUMENT, "attention", ATTEND(f->attention.kind = (cmha_attention_kind)42)) \
+    ROW(attention_layout, CMHA_ERR_ARGUMENT, "layout", ATTEND(f->attention.layout = (cmha_layout)2))         \
+    ROW(attention_norm_max, CMHA_ERR_ARGUMENT, "norm_max",                                                   \
+        ATTEND(f->attention.norm_max = (cmha_norm_max)-1))                                                   \
     ROW(attention_softmax, CMHA_ERR_ARGUMENT, "attention",                                                   \
         ATTEND((f->attention.kind = CMHA_ATTENTION_COMPLEX, f->attention.complex_v = 1,                      \
         f->attention.softmax = (cmha_softmax_kind)42)))                                                      \
