@@ -1614,6 +1614,9 @@ if [ -x "$P/signal" ]; then
     sed 's/"classes":"bpsk,/"classes":"bp\\n,/' "$wave" > "$W/steer.wave"
     one "signal, a class that is no plain text" works "$P/signal" "$W/steer.wave" $tiny --epochs 1
     one "signal shows it as a question mark" says '^bp? '
+    sed "s/\"classes\":\"bpsk,/\"classes\":\"b$(printf '\303\266')k,/" "$wave" > "$W/umlaut.wave"
+    one "signal, a class beyond ASCII" works "$P/signal" "$W/umlaut.wave" $tiny --epochs 1
+    one "signal shows it as it is" says "^b$(printf '\303\266')k "
     head -c 100000 "$wave" > "$W/cut.wave"
     sed 's/"C64"/"F32"/' "$wave" > "$W/lie.wave"
     sed 's/"classes":"bpsk,qpsk,fsk2,am"/"classes":"bpsk............."/' "$wave" > "$W/class.wave"

@@ -112,7 +112,7 @@ static inline void save_known(const char *model, const known *k, size_t n, const
 static inline char *text_copy(text_slice s) {
     char *copy = (char *)take(s.n + 1, 1);
     memcpy(copy, s.at, s.n);
-    return plain(copy);
+    return text_shown(copy);
 }
 
 /* Opens a checkpoint of this program: fills in the values of k by their names, and the classes' names, which

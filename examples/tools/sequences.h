@@ -30,12 +30,6 @@ static inline void close_sequences(sequences *s) {
 /* How many real numbers a position has. */
 static inline size_t row_of(const sequences *s) { return s->width * (s->is_complex ? 2 : 1); }
 
-/* Names out of files are printed: what is not plain in them becomes a question mark. */
-static inline char *plain(char *name) {
-    for (char *at = name; *at; at++) *at = *at < 32 || *at > 126 ? '?' : *at;
-    return name;
-}
-
 /* ---- Batches ---- */
 
 /* Takes the memory of batches from any of these sequences. */

@@ -60,7 +60,7 @@ static inline void read_classes(const char *text, const char *path) {
              MOST_CLASSES);
     if (n > MOST_CLASSES) complain(1, line, path);
     snprintf(names, sizeof names, "%s", text ? text : "");
-    for (char *at = plain(names); *at; classes++) {
+    for (char *at = text_shown(names); *at; classes++) {
         class_names[classes] = at, at += strcspn(at, ",");
         if (*at) *at++ = 0;
     }

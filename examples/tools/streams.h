@@ -73,19 +73,24 @@ static inline int text_steers(uint32_t c) {
     return c < 32 || (c >= 127 && c < 160) || c == 0x2028 || c == 0x2029;
 }
 
-/* What files and paths hold may stand in an error: control characters, line ends and what is no UTF-8 become
-   question marks. */
-static inline int text_fail(char *error, const char *format, ...) {
+/* Names out of files are printed: control characters, line ends and what is no UTF-8 become question marks. */
+static inline char *text_shown(char *name) {
     size_t at, n, left;
     uint32_t c;
+    for (at = 0, left = strlen(name); left; at += n, left -= n) {
+        n = text_decode(name + at, left, &c);
+        if (text_steers(c)) memset(name + at, '?', n);
+    }
+    return name;
+}
+
+/* What files and paths hold may stand in an error. */
+static inline int text_fail(char *error, const char *format, ...) {
     va_list list;
     va_start(list, format);
     vsnprintf(error, TEXT_ERROR, format, list);
     va_end(list);
-    for (at = 0, left = strlen(error); left; at += n, left -= n) {
-        n = text_decode(error + at, left, &c);
-        if (text_steers(c)) memset(error + at, '?', n);
-    }
+    text_shown(error);
     return 0;
 }
 
