@@ -149,12 +149,15 @@ function whole(ml,   depth, tag) {
     return 0
 }
 
-function maths_group(opens, ends,   inside) {
+# Brackets around a fraction alone are left out, but for those of a function: softmax(O/c) V
+function maths_group(opens, ends,   of_function, inside) {
+    of_function = argument
+    argument = 0
     at++
     inside = maths_row(ends)
     if (token[at] != ends) unread = 1
     at++
-    if (inside ~ /^<mfrac>/ && inside ~ /<\/mfrac>$/ && token[at] != "^" && gsub(/<mfrac>/, "<mfrac>", inside) == 1) return inside
+    if (!of_function && inside ~ /^<mfrac>/ && inside ~ /<\/mfrac>$/ && token[at] != "^" && gsub(/<mfrac>/, "<mfrac>", inside) == 1) return inside
     if (opens == "{") return "<mrow>" inside "</mrow>"
     return "<mrow>" bracket(opens, inside) inside bracket(ends, inside) "</mrow>"
 }
@@ -255,8 +258,11 @@ function maths_scripts(base,   low, high) {
         } else if (token[at] == "^") {
             at++
             high = high maths_script()
+        } else if (token[at] == "~") {
+            high = high "<mo>~</mo>"
+            at++
         } else {
-            high = high "<mo>" (token[at] == "'" ? "′" : token[at]) "</mo>"
+            base = "<mrow>" base "<mo>" (token[at] == "'" ? "′" : token[at]) "</mo></mrow>"
             at++
         }
     }
@@ -281,7 +287,10 @@ function maths_atom(   name, ml) {
     name = token[at]
     ml = maths_scripts(maths_primary())
     sub(/_.*/, "", name)
-    if (token[at] ~ /^[[(]$/ && !spaced[at] && name !~ /^[[0-9(|{]/) return maths_scripts("<mrow>" ml maths_primary() "</mrow>")
+    if (token[at] ~ /^[[(]$/ && !spaced[at] && name !~ /^[[0-9(|{]/) {
+        argument = name in maths_function
+        return maths_scripts("<mrow>" ml maths_primary() "</mrow>")
+    }
     if (name in maths_function && name !~ /^(sqrt|conj|sum)$/ && (begins_atom(token[at]) || (token[at] == "|" && closes(at))))
         return "<mrow>" ml thin maths_atom() "</mrow>"
     return ml
