@@ -75,7 +75,8 @@ const WANTED = [
   ['cosine similarity', '#eq-crat-18'], ['CMoE', '#eq-crat-21'], ['component-wise clipping', '#eq-crat-22'],
   ['componentwise clipping', '#cmha_componentwise_clip'], ['low-rank projection', '#eq-crat-15'], ['learning-rate', '#cmha_learning_rate'],
   ['optimizer', '#cmha_trainer_config.optimiser'], ['load model', '#cmha_model_open'], ['KV cache', '#cmha_cache'],
-  ['destroy context', '#cmha_context_close'], ['CoPE eq 10', '#eq-cope-10'], ['CoPE eq 5', '#eq-cope-5'], 
+  ['destroy context', '#cmha_context_close'], ['softmax', '#eq-crat-13'], ['quantize', '#cmha_model_pack'], ['error message', '#cmha_error'],
+  ['generate text', '#cmha_generate'], ['finite differences', '#cmha_gradient_check'], ['CoPE eq 10', '#eq-cope-10'], ['CoPE eq 5', '#eq-cope-5'],
   ['cmha_trainer_fit', '#cmha_trainer_fit'], ['Training', '#room-training'], ['no such thing at all', 'nowhere']];
 
 (async () => {

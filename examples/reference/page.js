@@ -37,16 +37,19 @@ for (const a of document.querySelectorAll('a.n')) {
   const says = row ? row.lastElementChild : a.closest('dt') ? a.closest('dt').nextElementSibling :
     behind && behind.className === 'behind' ? behind : article && article.querySelector('.says');
   const text = says ? says.textContent : '';
-  entries.push({id: a.id, title: a.id, says: short(text), names: plain(a.id.replace(/^\w+_config[.]/, '')), text: plain(a.id + ' ' + text)});
+  entries.push({id: a.id, title: a.id, says: short(text), names: plain(a.id.replace(/^\w+_config[.]/, '')), text: plain(a.id + ' ' + text),
+    old: /^These names of [0-9]/.test(text)});
 }
 for (const h of document.querySelectorAll('h2, h3[id]')) {
   const id = h.id || h.closest('section').id;
   if (id) entries.push({id, title: h.textContent, says: '', names: plain(h.textContent), text: plain(h.textContent)});
 }
 
-/* Lower is better; -1: not found. All words must be there, or what begins like them; of three and more all but one. */
+/* Lower is better; -1: not found. All words must be there, or what begins like them; of three and more all but one.
+   An old name comes last unless it is wanted whole. */
 function rank(e, wanted, words, stems) {
   const bare = e.names.replace(/^cmha_/, '');
+  if (e.old && e.names !== wanted) return bare.includes(wanted.replace(/ /g, '_')) ? 9 : -1;
   if (e.names === wanted || bare === wanted) return 0;
   if (e.names.endsWith(' ' + wanted)) return 1;
   const [, paper, number] = /^(.*?) ?(eq \d+)$/.exec(wanted) || [];
@@ -69,7 +72,8 @@ function search(wanted) {
 }
 
 /* What other libraries say, and what the header calls it */
-const OURS = {'kv cache': 'cmha_cache', load: 'open', create: 'init', destroy: 'close', free: 'close', multifrequency: 'multi frequency'};
+const OURS = {'kv cache': 'cmha_cache', load: 'open', create: 'init', destroy: 'close', free: 'close', multifrequency: 'multi frequency',
+  quantise: 'cmha_model_pack', 'error message': 'cmha_error', 'generate text': 'cmha_generate', 'finite differences': 'cmha_gradient_check'};
 const ours = wanted => Object.keys(OURS).reduce((text, word) => text.replace(RegExp('\\b' + word + '\\b'), OURS[word]), wanted);
 
 let chosen = -1;
