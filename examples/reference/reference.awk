@@ -544,7 +544,8 @@ function inline_formula(i,   j, text, depth, w, strong, ended, tail, lead, best,
     text = ""
     depth = strong = ended = 0
     best = ""
-    if (said[i] ~ /^(a|A|I|-|=|\/)$/) return ""
+    if (said[i] ~ /^(-|=|\/)$/ || (said[i] ~ /^(a|A|I)$/ && said[i + 1] != "=")) return ""
+    if (said[i] ~ /^(cap|gate|scale)$/ && said[i + 1] ~ /^[a-z]$/ && said[i + 2] ~ /^(=|[[].*)$/) return "" # "the soft cap y = .."
     for (j = i; j <= n_said && !ended && j < i + 40; j++) {
         w = said[j]
         tail = ""
@@ -566,7 +567,7 @@ function inline_formula(i,   j, text, depth, w, strong, ended, tail, lead, best,
         }
         text = text (text == "" ? "" : " ") w
         strong += signs(w, j > i)
-        if (depth == 0 && w !~ /^(=|-|\+|\*|\/|<=|>=|<|>|->|-=|\+=|a)$/ && strong) {
+        if (depth == 0 && w !~ /^(=|-|\+|\*|\/|<=|>=|<|>|->|-=|\+=|a|sum)$/ && strong) {
             best = text "\001" tail
             best_at = j
         }
