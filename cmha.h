@@ -1197,7 +1197,7 @@ CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, si
     size_t n, ptrdiff_t pos0);
 
 /* Names attention without a softmax, in O(n): with features f(q), f(k) [n, F] and values v [n, c],
-       y_t = f(q_t) (sum_s f(k_s) v_s^T) / f(q_t) (sum_s f(k_s))
+       y_t = f(q_t) (sum_s f(k_s) v_s^T) / (f(q_t) (sum_s f(k_s)))
    The sums over keys (causal: so far) are F (c + 1) numbers. q, k: d complex numbers. */
 typedef enum cmha_linear_kind {
     /* CoPE eq 10-17: f(x) = elu(x) + 1 of real and imaginary parts, F = 2d, real v. Read as complex numbers,
