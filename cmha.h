@@ -15821,10 +15821,11 @@ static cmha_status cmha__cache_read(cmha_cache *cache, const cmha_batch *from, s
     return CMHA_OK;
 }
 
-/* Reads the last n - skip of n new tokens. A cache that slides first forgets all but the `kept` newest of its
-   own and reads these again from position 0: their keys know the tokens that are gone, and models that lose
-   their first token so fall apart. A pass that has its memory can fail in a search or a score. New keys lie beyond
-   those held, where nobody looks; states that have moved on and what has slid need a copy to go back to. */
+/* Reads the last n - skip of n new tokens. A cache that slides first forgets all but the `kept` newest of
+   its own and reads these again from position 0: their keys know the tokens that are gone, and models that
+   lose their first token so fall apart. A pass that has its memory can fail in a search or a score. New keys
+   lie beyond those held, where nobody looks; states that have moved on and what has slid need a copy to go
+   back to. */
 static cmha_status cmha__cache_advance(cmha_cache *cache, const cmha_batch *fresh, size_t skip, int sliding,
         size_t kept, cmha_real *out) {
     size_t bytes = (size_t)((char *)cache->slots - (char *)cache->memory);

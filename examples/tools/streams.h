@@ -73,7 +73,7 @@ static inline int text_steers(uint32_t c) {
     return c < 32 || (c >= 127 && c < 160) || c == 0x2028 || c == 0x2029;
 }
 
-/* Names out of files are printed: control characters, line ends and what is no UTF-8 become question marks. */
+/* Names out of files are printed: what steers a terminal or is no UTF-8 becomes question marks. */
 static inline char *text_shown(char *name) {
     size_t at, n, left;
     uint32_t c;
