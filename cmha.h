@@ -2330,9 +2330,9 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
    - a kind, a preset: a line of cmha__kinds, cmha__presets
    - a file's data: a walk (cmha__contents); the reader compares names and shapes before it reads
 
-   `make quick T=grad_words` tests every entry's gradient, cache and file, in a minute; not that its formula
-   is the one you meant, nor a field that is a number: write a test of that (tests/test_parts.c,
-   test_optimisers.c). A new form of score needs an entry in tests/scores.h, a new constant `make symbols`.
+   `make quick T=grad_words` tests every entry's gradient, cache and file; not that its formula is the one you
+   meant, nor a field that is a number: write a test of that (tests/test_parts.c, test_optimisers.c). A new
+   form of score needs an entry in tests/scores.h, a new constant `make symbols`.
 
    Before a change that must not alter results keep the header, then `make bits AGAINST=OLD.h`. The suite is
    `make test-all`; `make mutants` asks whether it can fail; tests/README.md says what it promises. */
@@ -3380,7 +3380,7 @@ CMHA_DEF const char *cmha_blas_name(char *buffer, size_t size) {
 
 static const int cmha__set_ranks[CMHA__SETS] = {0, 2, 3};
 
-/* Ranks OpenBLAS's kernel family: 0 SSE, 1 AVX, 2 AVX2, 3 AVX-512; -1: unknown, or another BLAS. */
+/* Ranks OpenBLAS's kernels: 0 SSE, 1 AVX, 2 AVX2, 3 AVX-512; -1: unknown, or another BLAS. */
 static int cmha__core_rank(void) {
     static const char *const families[4] = {
         ("|Katmai|Coppermine|Northwood|Prescott|Banias|Atom|Core2|Penryn|Dunnington|Nehalem|Athlon|Opteron|"
@@ -12624,7 +12624,7 @@ CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *p, const char *patter
     return cmha__plan_end(p, &plan, status);
 }
 
-/* ---- Parameters: one line each, for declaring, starting, naming, decay and clipping ---- */
+/* ---- Parameters: one line each, to declare, start, name, decay, clip ---- */
 
 /* How a parameter starts. Those before LORA_A are packed, those before ZEROS decay. */
 enum {
@@ -12733,8 +12733,7 @@ static cmha_parameter *cmha__append(cmha__list *to, const char *name, cmha_tenso
 }
 
 /* Appends it, and the adapter B A of a block's matrix [a, b] that lora_on names: A [rank, b] and B [a, rank],
-   complex where it is. Only what cmha__project reads has any: no experts, routers, factors of low rank and
-   matrices of windows. */
+   complex where it is. Only what cmha__project reads has any: no experts, routers, low ranks and windows. */
 static cmha_parameter *cmha__declare(cmha__list *to, const char *name, cmha_tensor **member, int start,
         int form, cmha__axes axes) {
     const cmha_model_config *c = &to->model->config;
@@ -14157,9 +14156,8 @@ static cmha_tensor *cmha__crat_block(cmha__pass *pass, cmha_tensor *z) {
 }
 
 /* ---- Blocks that keep their input alone (recompute = 1) ----
-   The block runs on the tape as ever; its result moves down to where it began, the rest is forgotten. The
-   backward runs it again with the same dropout keys and walks its records to the gradients outside: sums keep
-   their order, and all bits. */
+   The block runs as ever; its result moves down to where it began, the rest is forgotten. The backward runs
+   it again with the same dropout keys and walks its records to the gradients outside: sums keep all bits. */
 
 typedef struct {
     cmha__pass pass; /* as it was before the block */
@@ -14801,8 +14799,8 @@ static cmha_batch cmha__dry_batch(const cmha_model_config *c, size_t batch, size
     return b;
 }
 
-/* Counts both arenas' bytes by dry runs of a step and of an evaluation, which takes more in small models
-   whose blocks run twice. Without a head the objective is the caller's own. */
+/* Counts both arenas' bytes by dry runs of a step and of an evaluation (more in small models whose blocks
+   run twice). Without a head the objective is the caller's own. */
 static cmha_status cmha__measure(cmha_model *like, size_t batch, size_t length, size_t *memory,
         size_t *records) {
     cmha_real *nowhere = (cmha_real *)(uintptr_t)64;
@@ -15052,13 +15050,16 @@ CMHA__FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, con
 }
 
 /* Walks the matrices of directions, which lie in the gradients' place, and returns their work. Changes those
-   whose work begins in [lo, hi) or, scratch NULL, makes the others zeros. */
+   whose work begins in [lo, hi) or, scratch NULL, makes the others zeros, and gradients between those of
+   `all`, which are summed too. */
 static size_t cmha__direct_some(cmha_parameters *p, const cmha_adamw_args *args, size_t lo, size_t hi,
-        cmha_real *scratch) {
+        size_t all, cmha_real *scratch) {
     size_t at = 0;
     CMHA__EACH_PARAMETER(one, p) {
         const cmha_optimiser *row = cmha__optimiser_of(p, one);
         cmha_adamw_args own = *args;
+        int others = at > 0 && at < all && (at < lo || at >= hi);
+        if (others && !row->direct && !one->frozen) cmha__zeros(one->tensor.grad, one->tensor.size);
         if (!row->direct || one->frozen) continue;
         own.lr *= one->lr_scale;
         own.weight_decay *= one->decay;
@@ -15076,20 +15077,21 @@ static size_t cmha__direct_some(cmha_parameters *p, const cmha_adamw_args *args,
     return at;
 }
 
-/* Has optimisers of whole matrices change directions: each rank its share, dealt to threads; then ranks add
-   up their own and the others' zeros. */
+/* Has optimisers change directions: each rank its share, dealt to threads; then ranks add up theirs and
+   zeros. */
 static cmha_status cmha__direct(cmha_parameters *p, const cmha_adamw_args *args, cmha_tape *tape) {
     const cmha_ranks *ranks = &tape->shared.ranks;
     int threads = p->context->threads, of = (int)ranks->ranks, rank = (int)ranks->rank;
-    size_t all = cmha__direct_some(p, args, 0, SIZE_MAX, NULL), each = (p->kept - p->work) / (size_t)threads;
+    size_t all = cmha__direct_some(p, args, 0, SIZE_MAX, 0, NULL);
+    size_t each = (p->kept - p->work) / (size_t)threads;
     size_t first = cmha__cut(all, of, rank), mine = cmha__cut(all, of, rank + 1) - first;
     CMHA__FOR_CHUNKS(threads, mine, lo, hi) {
         cmha_real *scratch = each ? p->moments + p->work + (size_t)cmha__chunk * each : p->grad;
-        cmha__direct_some(p, args, first + lo, first + hi, scratch);
+        cmha__direct_some(p, args, first + lo, first + hi, 0, scratch);
     }
     if (ranks->ranks < 2 || !all) return CMHA_OK;
     size_t begin = p->learning, end = 0;
-    cmha__direct_some(p, args, first, first + mine, NULL);
+    cmha__direct_some(p, args, first, first + mine, all, NULL);
     CMHA__EACH_PARAMETER(one, p) {
         if (one->frozen || !cmha__optimiser_of(p, one)->direct) continue;
         begin = cmha__min(begin, one->place);
@@ -15098,8 +15100,8 @@ static cmha_status cmha__direct(cmha_parameters *p, const cmha_adamw_args *args,
     return cmha__summed(tape, ranks->reduce(ranks->user, p->grad + begin, end - begin));
 }
 
-/* Clips the gradients and updates all that learns. Ranks take the first one's norm: others may have more
-   threads, and so sum in another order. */
+/* Clips the gradients and updates all that learns. Ranks take the first one's norm: others, of more threads,
+   may sum in another order. */
 static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_clip_mode mode, double limit,
         cmha_tape *tape, double *grad_norm) {
     int threads = p->context->threads;
@@ -15123,12 +15125,12 @@ static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_c
     if (limit > 0 && mode != CMHA_CLIP_WHOLE)
         cmha_componentwise_clip(mode, (cmha_real)(limit / args.grad_scale), p->list, p->count);
     else if (limit > 0 && norm > limit) args.grad_scale *= limit / norm;
-    for (int descends = 0; descends < 2 && !status; descends++) { /* 1: as directions say */
+    for (int last = 0; last < 2 && !status; last++) { /* 0: directions, whose sum may fail; 1: all else */
         CMHA__EACH_PARAMETER(one, p) {
             const cmha_tensor *t = &one->tensor;
             const cmha_optimiser *row = cmha__optimiser_of(p, one);
             cmha_adamw_args own = args;
-            if (one->frozen || (descends && !row->direct)) continue;
+            if (one->frozen || !(last || row->direct)) continue;
             own.lr *= one->lr_scale;
             own.weight_decay *= one->decay;
             CMHA__FOR_CHUNKS(t->size > 16384 ? threads : 1, t->size, lo, hi) {
@@ -15136,11 +15138,11 @@ static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_c
                 cmha_update u = {&own, hi - lo, row->direct ? grad : data, grad, NULL, NULL};
                 if (row->moments > 0) u.m = p->moments + one->kept[0] + lo;
                 if (row->moments > 1) u.v = p->moments + one->kept[1] + lo;
-                if (descends) cmha_descend(&own, hi - lo, data, grad);
+                if (last && row->direct) cmha_descend(&own, hi - lo, data, grad);
                 else row->update(row, &u);
             }
         }
-        if (!descends) status = cmha__direct(p, &args, tape);
+        if (!last) status = cmha__direct(p, &args, tape);
     }
     return status;
 }
@@ -15667,7 +15669,7 @@ static cmha_status cmha__cache_endless(cmha_cache *cache, const cmha_cache_optio
     return CMHA_OK;
 }
 
-/* Checks a plan, sets sizes, counts slots and what a pass takes: a pass's attention calls are its slots. */
+/* Checks a plan, sets sizes, counts slots (a pass's attention calls) and what a pass takes. */
 static cmha_status cmha__cache_plan_of(cmha_cache *cache, cmha_model *model, const cmha__cache_plan *plan,
         cmha_cache_options *o, size_t bytes[2]) {
     size_t batch = plan->batch, capacity = plan->capacity;
@@ -15821,11 +15823,10 @@ static cmha_status cmha__cache_read(cmha_cache *cache, const cmha_batch *from, s
     return CMHA_OK;
 }
 
-/* Reads the last n - skip of n new tokens. A cache that slides first forgets all but the `kept` newest of
-   its own and reads these again from position 0: their keys know the tokens that are gone, and models that
-   lose their first token so fall apart. A pass that has its memory can fail in a search or a score. New keys
-   lie beyond those held, where nobody looks; states that have moved on and what has slid need a copy to go
-   back to. */
+/* Reads the last n - skip of n new tokens. A cache that slides first forgets all but the `kept` newest of its
+   own and reads these again from position 0: their keys know the tokens that are gone. A pass that has its
+   memory can fail in a search or a score. New keys lie beyond those held; states that have moved on
+   and what has slid need a copy to go back to. */
 static cmha_status cmha__cache_advance(cmha_cache *cache, const cmha_batch *fresh, size_t skip, int sliding,
         size_t kept, cmha_real *out) {
     size_t bytes = (size_t)((char *)cache->slots - (char *)cache->memory);
@@ -16151,7 +16152,7 @@ static cmha_status cmha__file_end(cmha_archive *a, cmha_status status) {
     return status;
 }
 
-/* Finds and measures a file. a->file is the system's, NULL where the callbacks have it. */
+/* Finds and measures a file. */
 static cmha_status cmha__file_open(cmha_archive *a, cmha_context *ctx, const char *path) {
     const cmha_files *f = &ctx->config.files;
     cmha__zero(*a);
