@@ -2270,26 +2270,26 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 
    Who may call whom. A room uses only rooms above it. cmha__name is internal, cmha_name public. Operations
    on a tape check shapes, take memory from the tape, call kernels and push a record. Everything from Models
-   on uses operations, so that every value has a gradient.
+   on uses operations: every value has a gradient.
 
    The tape. A record keeps its inputs, its result and what its backward needs; cmha_tape_backward walks
-   records from the newest. A gradient gets memory with its first contribution and returns it when its record
-   has been walked. An operation gets a gradient as zeros to add to (cmha_tape_grad), as new memory to write,
-   which saves a pass over it (cmha__grad_fresh), or takes over the result's (cmha__pass_grad).
+   records from the newest. A gradient gets memory with its first contribution and returns it once its record
+   is walked. An operation gets a gradient as zeros to add to (cmha_tape_grad), as new memory to write,
+   without a pass more (cmha__grad_fresh), or takes over the result's (cmha__pass_grad).
 
    The dry run. With tape->memory.measuring = 1 addresses are counted, not allocated; every operation asks
-   cmha__dry before it touches data. So a pass measures what no table lists: the bytes of a step
-   (cmha_model_memory), the slots of a cache (an attention call that finds none makes one). An operation must
+   cmha__dry before it touches data. So a pass measures what no table lists: a step's bytes
+   (cmha_model_memory), a cache's slots (an attention call that finds none makes one). An operation must
    take the same memory in the same order in dry and real runs, whatever the data.
 
    Scratch lies between cmha__mark_of and cmha__rewind. Take what outlives the operation (its result, what the
-   backward reads, gradients) before the mark. Nothing allocates after a first step: test_memory counts.
+   backward reads, gradients) before the mark. Nothing allocates after two steps (test_memory).
 
    Determinism. The same seed and thread count give the same bits. CMHA__FOR_CHUNKS cuts work at places that
    depend only on sizes and threads; each thread has its sums, added in their order; no atomics, dynamic
    schedules or reduction clauses. Where the number of threads must not matter either (experts, search, the
-   heads of one sequence), pieces have a fixed size. Random numbers come from (key, index), so that a backward
-   draws its forward's again. Floating point is IEEE, reassociated only in written-out lanes.
+   heads of one sequence), pieces have a fixed size. Random numbers come from (key, index), a backward draws
+   its forward's again. Floating point is IEEE, reassociated only in written-out lanes.
 
    Ranks (cmha_trainer_share). What a training pass counts or averages over its batch goes through
    cmha__over_ranks; random numbers go by the index in the whole batch (cmha__first_number); gradients are
@@ -2482,7 +2482,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #define CMHA__IEEE
 #endif
 
-/* Public functions are whole pieces of work: GCC would compile copies of them into every thread's loop. */
+/* Public functions are whole pieces of work: GCC would compile copies into every thread's loop. */
 #if defined(CMHA__GCC) && !defined(CMHA_STATIC) && !defined(CMHA__DEF_GIVEN)
 #undef CMHA_DEF
 #define CMHA_DEF CMHA__EXTERN CMHA__IEEE __attribute__((noinline, noclone))
@@ -2887,12 +2887,12 @@ static int cmha__sum(size_t a, size_t b, size_t *out) {
 /* An array from a place on, if it is there. */
 #define cmha__at(array, i) ((array) ? (array) + (i) : NULL)
 
-/* Returns a length; SIZE_MAX where `about`, its bound from above, says that counting may have wrapped. */
+/* Returns a length; SIZE_MAX where `about`, its bound from above, says that it may have wrapped. */
 static size_t cmha__countable(size_t length, double about) {
     return about < (double)SIZE_MAX ? length : SIZE_MAX;
 }
 
-/* For what the caller gives back: the allocator's memory as it is. Large memory asks for large pages. */
+/* For what the caller gives back: the allocator's memory as it is. Much memory asks for large pages. */
 static void *cmha__take_plain(cmha_context *ctx, size_t bytes) {
     const cmha_allocator *from = &ctx->config.allocator;
     if (!bytes) return NULL;
@@ -3127,7 +3127,7 @@ CMHA_DEF double cmha_rng_uniform(cmha_rng *rng) {
 }
 
 CMHA_DEF double cmha_rng_normal(cmha_rng *rng) {
-    double u = 1.0 - cmha_rng_uniform(rng); /* in (0, 1], so that its logarithm is finite */
+    double u = 1.0 - cmha_rng_uniform(rng); /* in (0, 1]: its logarithm is finite */
     double v = cmha_rng_uniform(rng);
     return sqrt(-2.0 * log(u)) * cos(6.283185307179586476925 * v);
 }
@@ -3640,7 +3640,7 @@ static uint32_t *cmha__block_at(const cmha_packed *p, size_t row, size_t i) {
 #define CMHA__PANEL_ROWS 6
 #define CMHA__PANEL_REST 4 /* rows at the end */
 
-/* A vector wherever it lies. A memcpy may stay one, through memory, where a compiler likes short vectors. */
+/* A vector wherever it lies. A memcpy may stay one where a compiler likes short vectors. */
 typedef cmha_real CMHA__THIS(cmha__loose)
     __attribute__((vector_size(CMHA__VECTOR_BYTES), aligned(sizeof(cmha_real)), may_alias));
 
@@ -3695,7 +3695,7 @@ CMHA__FUSED static void CMHA__THIS(cmha__gemm_tile)(const cmha__product *p, int 
 }
 
 /* to [K, width] = from, lane l of step k being from[l * lane + k * step], 0 beyond `lanes`; 8 steps of lanes
-   that are not contiguous at a time, so that a line of cache is used while it is there. */
+   not contiguous at a time, to use a line of cache while it is there. */
 static inline void CMHA__THIS(cmha__gemm_pack)(const cmha_real *from, size_t lane, size_t step, size_t lanes,
         size_t width, size_t K, cmha_real *to) {
     size_t k;
@@ -3790,7 +3790,7 @@ CMHA__COPY static void CMHA__THIS(cmha__gemm_blocked)(const cmha__product *p) {
     }
 }
 
-/* Small products straight from memory, for attention's tiles, which are in the cache. beta is 0 or 1. */
+/* Small products straight from memory, for attention's tiles, in the cache. beta is 0 or 1. */
 #ifdef CMHA__GEMM_VECTORS
 /* Computes all rows of a strip of C, 4, 2 or 1 vectors wide. A constant trans is worth 3 % of attention. */
 CMHA__INSIDE void CMHA__THIS(cmha__panel_strip)(
@@ -3949,7 +3949,7 @@ CMHA__INSIDE CMHA__INTS CMHA__THIS(cmha__pair_sums)(CMHA__INTS a, CMHA__INTS b) 
 
 #ifdef CMHA__SDOT
 /* Returns of each lane the sum of four products of 8 bits by 16; of the latter a has the first and third, b
-   the others. sdot takes signed bytes, so that 256 high + low is 256 high + (low - 128) + 128. */
+   the others. sdot takes signed bytes: 256 high + low is 256 high + (low - 128) + 128. */
 CMHA__INSIDE CMHA__INTS CMHA__THIS(cmha__byte_sums)(CMHA__INTS words, CMHA__INTS a, CMHA__INTS b) {
     const int8x16_t code = (int8x16_t)words, even = (int8x16_t)a, odd = (int8x16_t)b, ones = vdupq_n_s8(1);
     const int32x4_t zero = vdupq_n_s32(0);
@@ -4319,7 +4319,7 @@ CMHA__INSIDE void CMHA__THIS(cmha__mix_stored)(cmha_storage storage, const cmha_
         CMHA__THIS(cmha__weighted_rows)(storage, CMHA__PART, factor, n, rows + c * size, stride, y + c);
     for (; c + 32 <= width; c += 32)
         CMHA__THIS(cmha__weighted_rows)(storage, 32, factor, n, rows + c * size, stride, y + c);
-    const size_t left = width % 32; /* of which a compiler sees that it is small */
+    const size_t left = width % 32; /* small, as a compiler sees */
     if (left && storage == CMHA_STORAGE_BF16) {
         CMHA__THIS(cmha__weighted_rows)(storage, 32, factor, n, rows + c * size, stride, last);
         memcpy(y + c, last, left * sizeof *y);
@@ -4386,7 +4386,7 @@ CMHA__HOT(static, cmha__gemm_row, (const cmha__product *p), (p)) {
 /* ---- the BLAS front ---- */
 
 #ifndef CMHA_NO_CBLAS
-/* CBLAS refuses a stride below the number of columns, also of one row, which does not use it. */
+/* CBLAS refuses a stride below the number of columns, even of one row. */
 static int cmha__blas_stride(size_t stride, size_t columns) {
     return (int)(stride > columns ? stride : columns);
 }
@@ -4484,7 +4484,7 @@ static void cmha__gemm_in(int threads, const cmha__product *p, cmha_real *room) 
 
 /* ================ Vector mathematics ================ */
 
-/* Branch-free, so that loops over them vectorise. In double, and under CMHA_NO_SIMD, they are libm's. */
+/* Branch-free: loops over them vectorise. In double, and under CMHA_NO_SIMD, they are libm's. */
 
 enum { CMHA__LANES = 16 };
 
@@ -4575,7 +4575,7 @@ static inline float cmha__normal_cdf(float x, float *density) {
     return x < 0.0f ? p : 1.0f - p;
 }
 
-/* 1 / sqrt(x) of a normal x > 0 to 3 ulp. It vectorises; libm's sqrt, which may set errno, does not. */
+/* 1 / sqrt(x) of a normal x > 0 to 3 ulp. It vectorises; libm's sqrt may set errno. */
 static inline float cmha__inverse_root(float x) {
     float half = 0.5f * x, y = cmha__float_of(0x5f375a86u - (cmha__bits_of(x) >> 1));
     y *= 1.5f - half * y * y;
@@ -4732,7 +4732,7 @@ static cmha_real cmha__total(const cmha_real *a, size_t n) {
 
 static inline cmha_real cmha__larger(cmha_real a, cmha_real b) { return a > b ? a : b; }
 
-/* Returns the largest of 64 numbers, written lane by lane so that compilers make vectors of the lanes. */
+/* Returns the largest of 64 numbers, lane by lane so that compilers make vectors. */
 static inline cmha_real cmha__largest_64(cmha__in a) {
     cmha_real lanes[CMHA__LANES], half[CMHA__LANES / 2], quarter[CMHA__LANES / 4];
     for (int l = 0; l < CMHA__LANES; l++)
@@ -4864,7 +4864,7 @@ static void cmha__arena_close(cmha_tape *tape, cmha_arena *arena) {
     arena->used = 0;
 }
 
-/* Forgets everything. Several blocks make room for one of the size that was needed, taken at the next use. */
+/* Forgets everything. Several blocks make room for one of the size needed, taken at the next use. */
 static void cmha__arena_reset(cmha_tape *tape, cmha_arena *arena) {
     arena->used = 0;
     if (arena->peak > arena->reserved) arena->reserved = arena->peak;
@@ -4873,7 +4873,7 @@ static void cmha__arena_reset(cmha_tape *tape, cmha_arena *arena) {
     if (arena->block) arena->block->used = 0;
 }
 
-/* Takes one block of at least so many bytes for each arena now, so that what follows allocates nothing. */
+/* Takes a block of at least so many bytes for each arena: what follows allocates nothing. */
 static cmha_status cmha__reserve(cmha_tape *tape, size_t memory, size_t records) {
     for (int i = 0; i < 2; i++) {
         cmha_arena *arena = i ? &tape->records : &tape->memory;
@@ -5254,7 +5254,7 @@ static cmha_status cmha__begin_sums(cmha_tape *tape, size_t section) {
     return status;
 }
 
-/* Walks the records back and forgets them. The memory of a gradient that was passed on serves again. */
+/* Walks the records back and forgets them. Memory of gradients that were passed on serves again. */
 static cmha_status cmha__walk(cmha_tape *tape) {
     const cmha_ranks *ranks = tape->shared.begins ? &tape->shared.ranks : NULL;
     for (cmha_record *record = tape->last; record; record = record->previous) {
@@ -5347,7 +5347,7 @@ struct cmha__call {
     void *kept;
 };
 
-/* Is this the backward? Never where nothing trains, so that the compiler leaves its code out. */
+/* Is this the backward? Never where nothing trains: the compiler leaves its code out. */
 static inline int cmha__goes_back(const cmha__call *c) { return CMHA__TRAINS && c->dy; }
 
 static size_t cmha__last(const cmha_tensor *t) { return t->shape[t->rank - 1]; }
@@ -5606,7 +5606,7 @@ static int cmha__repeats(const cmha_tensor *a, const cmha_tensor *b, size_t *str
     }
     return 1;
 }
-/* kind: does b repeat? One thread walks all then, because rows of `a` add to the same gradients of b. */
+/* kind: does b repeat? One thread walks all then: rows of `a` add to the same gradients of b. */
 static void cmha__mul_shape(cmha__call *c) {
     size_t stride[CMHA_MAX_RANK];
     if (cmha__same_shape(c->in[0], c->in[1])) return;
@@ -6406,10 +6406,23 @@ CMHA__HOT(CMHA_DEF, cmha_unpack, (const cmha_packed *p, size_t lo, size_t hi, cm
         }
 }
 
+/* Scales of 4 bits may be denormal floats for a moment, which -ffast-math has CPUs take for 0. */
+#ifdef __SSE2__
+#define CMHA__EXACTLY(call) \
+    { \
+        const unsigned mode = p->storage > CMHA_STORAGE_INT8 ? __builtin_ia32_stmxcsr() : 0; \
+        if (mode & 64) __builtin_ia32_ldmxcsr(mode ^ 64); \
+        call \
+        if (mode & 64) __builtin_ia32_ldmxcsr(mode); \
+    }
+#else
+#define CMHA__EXACTLY(call) call
+#endif
+
 CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size_t T, size_t lo, size_t hi,
         cmha_real *y, size_t ldy) {
 #if CMHA__STREAMS
-    CMHA__CHOOSE(cmha__packed_rows, (p, x, T, lo, hi, y, ldy))
+    CMHA__EXACTLY(CMHA__CHOOSE(cmha__packed_rows, (p, x, T, lo, hi, y, ldy)))
 #else
     cmha_real block[CMHA__BLOCK];
     for (size_t o = lo; o < hi; o++) {
@@ -6481,7 +6494,7 @@ static cmha_real cmha__rounded_dot(const cmha_packed *p, size_t row, const uint3
 CMHA_DEF void cmha_rounded_forward(const cmha_packed *p, const cmha_rounded *x, size_t lo, size_t hi,
         cmha_real *y, size_t ldy) {
 #if CMHA__STREAMS
-    CMHA__CHOOSE(cmha__rounded_rows, (p, x, lo, hi, y, ldy))
+    CMHA__EXACTLY(CMHA__CHOOSE(cmha__rounded_rows, (p, x, lo, hi, y, ldy)))
 #else
     for (size_t o = lo; o < hi; o++)
         for (size_t t = 0; t < x->T; t++)
@@ -6654,7 +6667,7 @@ static cmha_status cmha__sublayer_backward(cmha_tape *tape, cmha_record *r) {
     return tape->status;
 }
 
-/* to [n] = gain * (x + bias) + base, both of which may be NULL. */
+/* to [n] = gain * (x + bias) + base, both may be NULL. */
 CMHA__HOT(static, cmha__finish_row, (const cmha_real *x, const cmha_real *bias, const cmha_real *base,
         cmha_real gain, size_t n, cmha_real *to), (x, bias, base, gain, n, to)) {
     if (bias && base)
@@ -6768,7 +6781,7 @@ CMHA__COLD static cmha_real cmha__wide_root(const cmha_real *x, size_t D, double
 /* A normed row: y = (x - mean) r (plus + weight). */
 typedef struct { const cmha_real *weight; size_t D; cmha_real plus, mean, r; } cmha__normed;
 
-/* Returns the mean of dy weight (x - mean) r^2 where a product leaves the range of the type. */
+/* Returns the mean of dy weight (x - mean) r^2 where a product leaves the type's range. */
 CMHA__COLD static cmha_real cmha__wide_cross(const cmha__normed *n, const cmha_real *x, const cmha_real *dy) {
     double sum = 0;
     for (size_t i = 0; i < n->D; i++)
@@ -7343,7 +7356,7 @@ typedef struct {
     size_t step; /* from cosines to those of the next row */
 } cmha__rotated;
 
-/* Rows to turn at a time, of n: a short one alone would leave most of a CPU waiting for its arc tangents. */
+/* Rows to turn at a time, of n: a short one alone would have a CPU wait for its arc tangents. */
 static size_t cmha__rotated_rows(const cmha_rotate_args *a, size_t n) {
     const size_t rows = CMHA__PAIRS / 4 / (a->P + !a->P);
     return cmha__min(n, rows ? rows : 1);
@@ -8199,7 +8212,7 @@ static void cmha__regulariser_shape(cmha__call *c) {
     cmha__one_shape(c);
 }
 
-/* Writes the sums of the phasors of channels lo .. hi - 1 to `way` (CRAT eq 23) or, if that is NULL, returns
+/* Writes the sums of the phasors of channels lo .. hi - 1 to `way` (CRAT eq 23) or, if NULL, returns
    the sum of |z|^2 over rows lo .. hi - 1 (CRAT eq 24). */
 static double cmha__regulariser_sum(const cmha__call *c, double *CMHA__RESTRICT way, size_t lo, size_t hi) {
     const unsigned char *mask = (const unsigned char *)c->given;
@@ -9021,7 +9034,7 @@ static cmha__search cmha__search_of(cmha_context *context, const cmha_knowledge 
     const size_t threads = (size_t)context->threads, rows = cmha__min(Q, CMHA__NEAREST_ROWS);
     const size_t shares = cmha__min(Q, CMHA__SEARCH_BLOCKS * threads * CMHA__NEAREST_ROWS) * (threads - 1);
     cmha__search s = {context, base, Q, d_r, k, CMHA__LOWEST, NULL, NULL, 0, 0, 0, NULL, NULL, NULL, NULL};
-    if (threshold > -1) /* the number below it, so that "above" is "at least the threshold" */
+    if (threshold > -1) /* the number below it: "above" is "at least the threshold" */
         s.under = sizeof threshold == sizeof(float) ? nextafterf((float)threshold, -FLT_MAX)
                 : (cmha_real)nextafter((double)threshold, -DBL_MAX);
     s.tile = CMHA__NEAREST_DOCUMENTS * (rows + 2 * d_r);
@@ -9501,7 +9514,7 @@ CMHA__HOT(static, cmha__transpose, (const cmha_real *from, size_t ld, size_t row
 
 static size_t cmha__up16(size_t n) { return (n + 15) / 16 * 16; }
 
-/* Returns the rows or, if they are not aligned to 64 bytes, a copy in `to` that is. */
+/* Returns the rows or, unless aligned to 64 bytes, a copy in `to` that is. */
 static cmha_rows cmha__on_lines(cmha_rows from, size_t n, size_t width, cmha_real *to) {
     cmha_rows copy = {to, cmha__up16(width), 0};
     if (!from.data || (!cmha__to_line(from.data) && from.ld * sizeof *to % 64 == 0)) return from;
@@ -9509,7 +9522,7 @@ static cmha_rows cmha__on_lines(cmha_rows from, size_t n, size_t width, cmha_rea
     return copy;
 }
 
-/* A part of a scratch array: where its pointer is kept, and how many cmha_real it has. */
+/* A part of a scratch array: where its pointer is kept, its length in cmha_real. */
 typedef struct { void *pointer; size_t n; } cmha__part;
 
 /* Deals `base` out to n parts and returns how much that is; base NULL only counts. */
@@ -9522,7 +9535,7 @@ static size_t cmha__deal(const cmha__part *parts, size_t n, cmha_real *base) {
     return used;
 }
 
-/* Rounds bytes up to reals: on 32-bit x86 a peak has 20, which is no multiple of a double. */
+/* Rounds bytes up to reals: on 32-bit x86 a peak has 20, no multiple of a double's. */
 static size_t cmha__reals_for(size_t bytes) { return (bytes + sizeof(cmha_real) - 1) / sizeof(cmha_real); }
 
 CMHA_DEF void cmha_alibi_slopes(size_t H, cmha_real *slopes) {
@@ -9853,8 +9866,8 @@ typedef struct {
     cmha__peak *peaks; /* [B, H, n_q]: what each row's magnitudes are divided by */
     double *partial; /* gradients of the score's parameters, [B, H, numbers] */
     double *dlog_temp; /* [B, H, pieces] */
-    cmha_real *dq, *dk_to; /* of features, accumulated; of heads in pieces [B, H, pieces, n_q, dk] and [B, H,
-                              n_k, dk], else the thread's */
+    /* of features, summed up; of heads in pieces [B, H, pieces, n_q, dk], [B, H, n_k, dk], else a thread's */
+    cmha_real *dq, *dk_to;
 
     /* A thread's scratch. own_..: what cannot be read or summed in place, also a BF16 cache as numbers. */
     cmha_real *own_q, *own_keys, *own_v, *own_dq, *own_dk, *own_dv;
@@ -9936,8 +9949,7 @@ static cmha__span cmha__visible(const cmha_attention_args *a, size_t i) {
     return keys;
 }
 
-/* By how much sinks are nearer to query i than they were in the text: as near as in the cache, which a model
-   has been trained for. */
+/* By how much nearer sinks are to query i than in the text: as in the cache, as models are trained. */
 static size_t cmha__nearer(const cmha__head *h, size_t i) {
     const cmha_cache *c = h->cache;
     if (!c || !c->ring || c->exact || !c->sinks) return 0;
@@ -10131,7 +10143,7 @@ static void cmha__forward_rows(cmha__head *h) {
     }
 }
 
-/* Computes rows again with care whose sum l is NaN, or 0 though they see a key: products left the range. */
+/* Computes rows with care whose sum l is NaN, or 0 though they see a key: products left the range. */
 CMHA__COLD static void cmha__forward_lost(const cmha__head *h) {
     cmha_real l[CMHA__TILE];
     cmha__head slow = *h;
@@ -11163,7 +11175,7 @@ CMHA__FIT void cmha_linear_attention_backward(const cmha_linear_attention_args *
 
 /* ---- The lag core ---- */
 
-/* (a, b) = (a + b w, a - b w), w = c + i s. A function, because GCC heeds `restrict` of parameters alone. */
+/* (a, b) = (a + b w, a - b w), w = c + i s. A function: GCC heeds `restrict` of parameters alone. */
 typedef struct { double c, s; } cmha__twiddle;
 static inline void cmha__butterfly(double *CMHA__RESTRICT ar, double *CMHA__RESTRICT ai,
         double *CMHA__RESTRICT br, double *CMHA__RESTRICT bi, size_t lanes, cmha__twiddle w) {
@@ -11218,7 +11230,7 @@ CMHA__HOT(static, cmha__fft, (double *re, double *im, size_t m, size_t lanes, co
     else cmha__fft_columns(re, im, m, CMHA__FFT_LANES, table);
 }
 
-/* The length of n tokens' transforms: a power of two from 2n on, so that no lag wraps; 0: there is none. */
+/* The length of n tokens' transforms: a power of two from 2n on: no lag wraps; 0: there is none. */
 static size_t cmha__fft_length(size_t n) {
     size_t m = 1;
     while (m < 2 * n && m) m *= 2;
@@ -11995,7 +12007,7 @@ CMHA__FIT void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *the
 }
 
 /* The loss over a fused projection: a call of `count` units, each a head of queries or keys of a sequence.
-   kind 1: phases are adapted, those after delta, b and position. */
+   kind 1: phases are those after delta, b and position. */
 typedef struct {
     cmha__attention_saved attention; /* sizes, layout, rotation; rows: the lse [units, N, 2] */
     cmha_pcl_options options;
@@ -15108,7 +15120,7 @@ static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_c
     double sum = 0;
     cmha__zeros(p->sums, (size_t)threads);
     CMHA__FOR_CHUNKS(threads, p->learning, lo, hi) {
-        for (size_t i = lo; i < hi; i += 4096) /* blocks, so that a float sum of squares stays exact enough */
+        for (size_t i = lo; i < hi; i += 4096) /* blocks: a float sum of squares stays exact enough */
             p->sums[cmha__chunk] += cmha__dot(p->grad + i, p->grad + i, cmha__min(hi - i, 4096));
     }
     for (int c = 0; c < threads; c++) sum += p->sums[c];
@@ -15254,7 +15266,7 @@ static cmha_status cmha__slope(const cmha__direction *d, cmha_loss_fn loss, void
     return status;
 }
 
-/* Returns the largest derivative of up to 64 numbers, of more their norm, which is what directions see. */
+/* Returns the largest derivative of up to 64 numbers, of more their norm, as directions see. */
 static double cmha__steepness(const cmha_real *grad, size_t n) {
     double most = 0;
     if (n > 64) return sqrt(cmha_sum_squares(grad, n));
@@ -15797,7 +15809,7 @@ static cmha_batch cmha__cache_batch(const cmha_cache *cache, size_t at, size_t n
     return b;
 }
 
-/* A prompt is read in pieces, so that a pass's memory does not grow with it. */
+/* A prompt is read in pieces: a pass's memory does not grow with it. */
 #define CMHA__PROMPT_PIECE 512
 
 /* Reads n positions of each sequence, as many at a time as there is memory for. */
@@ -16026,7 +16038,7 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
 #pragma GCC optimize("O1")
 #endif
 
-/* ---- the operating system: plain descriptors, so that a FIFO is refused, not waited for ---- */
+/* ---- the operating system: plain descriptors: a FIFO is refused, not waited for ---- */
 
 #define CMHA__MALFORMED(archive, ...) cmha__fail((archive)->context, CMHA_ERR_FORMAT, __VA_ARGS__)
 
@@ -16274,7 +16286,7 @@ static cmha_real cmha__decode(uint64_t bits, int dtype) {
     return dtype == CMHA__AS_F64 ? (cmha_real)wide : (cmha_real)(int64_t)bits;
 }
 
-/* ---- the header: JSON of one fixed shape, so that rules are never deeper than four ---- */
+/* ---- the header: JSON of one fixed shape: rules are never deeper than four ---- */
 
 typedef struct {
     cmha_archive *archive; /* its arrays have room for all that a header of this length can hold */
