@@ -4784,7 +4784,7 @@ static void cmha__drop_row(cmha_real *x, size_t n, cmha_real p, uint64_t row, ui
 
 /* ================ Tape and engine ================ */
 
-/* Blocks are chained from the newest to the oldest; a reset leaves at most one, of the peak size. */
+/* Blocks are chained, the newest first; a reset leaves at most one, of the peak size. */
 struct cmha_arena_block {
     struct cmha_arena_block *older;
     size_t size, used; /* bytes of `data` */
@@ -5254,7 +5254,7 @@ static cmha_status cmha__begin_sums(cmha_tape *tape, size_t section) {
     return status;
 }
 
-/* Walks the records back and forgets them. Memory of gradients that were passed on serves again. */
+/* Walks the records back and forgets them. Memory of gradients passed on serves again. */
 static cmha_status cmha__walk(cmha_tape *tape) {
     const cmha_ranks *ranks = tape->shared.begins ? &tape->shared.ranks : NULL;
     for (cmha_record *record = tape->last; record; record = record->previous) {
@@ -5522,7 +5522,7 @@ static cmha_tensor *cmha__operate(cmha_tape *tape, const cmha__op *op, int kind,
     return cmha__operate_on(tape, op, kind, number, in);
 }
 
-/* Runs a call of one input whose options are a kind, an array of the caller's and a whole number. */
+/* Runs a call of one input whose options are a kind, a caller's array and a whole number. */
 static cmha_tensor *cmha__operate_by(cmha_tape *tape, const cmha__op *op, cmha_tensor *x, int kind,
         const void *given, size_t count) {
     cmha__call call = cmha__call_of(op, x, NULL, NULL);
@@ -6624,7 +6624,7 @@ static void cmha__bias_backward(int threads, const cmha_real *dy, size_t T, size
     }
 }
 
-/* act(x) is computed once more; where dW needs it and dx is fresh, that holds the derivative meanwhile. */
+/* act(x) is computed again; where dW needs it and dx is fresh, that holds the derivative meanwhile. */
 static cmha_status cmha__sublayer_backward(cmha_tape *tape, cmha_record *r) {
     const cmha__sublayer_saved *s = (const cmha__sublayer_saved *)r->user;
     cmha_tensor *x = r->in[0], *w = r->in[1];
@@ -7456,7 +7456,8 @@ static void cmha__rotate_adjoint(cmha__rotated *o, size_t i, size_t m, cmha__in 
         cmha_real ar = re[j] < 0 ? -re[j] : re[j], ai = im[j] < 0 ? -im[j] : im[j];
         cmha_real large = ar > ai ? ar : ai;
         int tiny = large < CMHA__SMALLEST; /* denormal: its inverse overflows, and here it counts as zero */
-        cmha_real inverse = 1 / (tiny ? 1 : large); /* z over its larger part: squares are safe */
+        cmha_real inverse = 4 / (tiny ? 1 : large); /* z over its larger part: squares are safe. 4 leaves e as
+            it is, and no inverse denormal */
         cmha_real zr = tiny ? 1 : re[j] * inverse, zi = tiny ? 0 : im[j] * inverse;
         cmha_real e = (delta[j] - 1) * (gi[j] * zr - gr[j] * zi) / (zr * zr + zi * zi);
         turn[j] = gi[j] * re[j] - gr[j] * im[j];
@@ -8417,7 +8418,7 @@ static void cmha__router_shape(cmha__call *c) {
     c->rows = cmha__pieces(c->rows);
     c->shape[c->rank - 1] = router->shape[router->rank > 1];
 }
-/* A thread takes as large a share of the pieces of columns as it has of those of rows. */
+/* A thread takes as large a share of columns' pieces as it has of rows'. */
 static void cmha__router_pass(const cmha__call *c) {
     const size_t D = c->D, E = c->in[1]->shape[1], half = cmha__pieces(D), end = c->lo + c->n;
     for (size_t i = c->lo; i < end; i++) {
@@ -8728,7 +8729,7 @@ CMHA__FIT void cmha_experts_backward(const cmha_experts_args *a, const cmha_expe
     m.dy = dy;
     m.dgate = grads->gate;
     cmha__mixture_run(&m, cmha__expert_backward);
-    /* Threads take rows of the weights in turns: all tokens may be with one expert. */
+    /* Threads take the weights' rows in turns: all tokens may be with one expert. */
     CMHA__FOR_CHUNKS(a->threads, workers, begin, end) {
         for (size_t i = begin; i < a->E * both; i += workers) {
             int map = i % both >= one;
@@ -9053,7 +9054,7 @@ static void cmha__search_place(cmha__search *s, void *memory) {
     s->scratch = s->phasors + s->Q * 2 * s->d_r;
 }
 
-/* Puts document i, which belongs there, into query q's list of the k best so far, ties by index. */
+/* Puts document i into query q's list of the k best so far, where it belongs, ties by index. */
 static void cmha__nearest_insert(const cmha__search *s, size_t q, cmha_real score, int64_t i) {
     cmha_real *similarity = s->similarity + q * s->k;
     int64_t *index = s->index + q * s->k;
@@ -9312,7 +9313,7 @@ static void cmha__retrieve_gradients(const cmha__call *c) {
             dl[m] += s->args.raw_weights ? dweights[m] : s->weights[m] * (dweights[m] - mean);
 }
 
-/* Inputs are q and w_logits. given: the base; kept: the retrieval, which has its arguments. */
+/* Inputs are q and w_logits. given: the base; kept: the retrieval and its arguments. */
 static void cmha__retrieve_shape(cmha__call *c) {
     const cmha_knowledge *kb = (const cmha_knowledge *)c->given;
     cmha__retrieval *s = (cmha__retrieval *)c->kept;
@@ -10020,7 +10021,7 @@ static cmha_score_call *cmha__call_of_row(cmha__head *h, size_t r) {
     return &h->call[0];
 }
 
-/* A feature row times column j of a tile of keys: finite, and so that the modulus of two is. */
+/* A feature row times column j of a tile of keys: finite, as is the modulus of two. */
 static double cmha__careful_dot(const cmha__head *h, const cmha_real *q, size_t j) {
     const cmha_real *keys = h->keys + cmha__held(h, h->j0) * h->dk + j;
     double a = DBL_MIN, b = a, sum = 0, limit = DBL_MAX / 2;
@@ -10816,7 +10817,7 @@ static void cmha__backward_term(cmha__head *h, int count) {
 }
 
 /* A head's gradients to where the caller wants them, pieces of dq in a fixed order. Heads of a group share
-   dk: a group is one thread's. */
+   dk: one thread's. */
 static void cmha__collect(cmha__head *h) {
     const cmha_score *score = h->a->score;
     size_t pieces = cmha__head_pieces(h->a), n = h->a->n_q * h->dk, b = h->batch, kv = h->kv;
@@ -13438,7 +13439,7 @@ static int cmha__is_read(cmha_table table, const void *config, const cmha_field 
     return 0;
 }
 
-/* Warns of fields of a model or a trainer that nothing reads, but for defaults and presets' values. */
+/* Warns of a model's or trainer's fields that nothing reads, but for defaults and presets' values. */
 static void cmha__name_unread(cmha_context *context, const char *what, cmha_table table,
         const void *config) {
     cmha_model_config model;

@@ -479,12 +479,42 @@ static void rows_of_the_library(void) {
     CHECK_THAT(rows > 30, "%zu rows were found", rows);
 }
 
+/* The gradient of a rotation does not depend on |z|, not even where the inverse of that is denormal and the
+   CPU takes such numbers for 0, as programs linked with -ffast-math let it. */
+static void huge_rotations(void) {
+    enum { P = 20 };
+    const double huge = check_tolerance(1.5e308, 3e38);
+    cmha_real x[2 * P], one[2 * P], table[2 * P], delta[P], dy[2 * P], dx[2 * P] = {0}, want[2 * P] = {0};
+    double omega[P];
+    cmha_rotate_args args;
+    for (size_t j = 0; j < 2 * P; j++) {
+        one[j] = (cmha_real)((0.5 + (double)(j % 3) / 6) * (j % 5 < 2 ? -1 : 1));
+        x[j] = (cmha_real)(huge * (double)one[j]);
+        dy[j] = (cmha_real)(0.1 * (double)j - 1);
+        delta[j / 2] = (cmha_real)(0.1 * (double)j), omega[j / 2] = (double)j;
+    }
+    memset(&args, 0, sizeof args);
+    args.P = P, args.rotation = table, args.delta = delta;
+    cmha_rotation_table(omega, P, 1, 3, table);
+    cmha_rotate_backward(&args, one, 2 * P, 1, dy, 2 * P, want, NULL, NULL);
+#ifdef __SSE2__
+    const unsigned mode = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(mode | 0x8040);
+#endif
+    cmha_rotate_backward(&args, x, 2 * P, 1, dy, 2 * P, dx, NULL, NULL);
+#ifdef __SSE2__
+    __builtin_ia32_ldmxcsr(mode);
+#endif
+    const double off = check_distance(dx, want, 2 * P);
+    CHECK_THAT(off < check_tolerance(1e-13, 1e-5), "%g: gradients are %.3g off", huge, off);
+}
+
 int main(int argc, char **argv) {
     (void)argc;
     cmha_blas_restart(argv);
     rows_of_the_library();
     operations(), huge_scores(), huge_products(), saturated_scores(), saturated_rows();
-    contrastive_losses(), huge_norms();
+    contrastive_losses(), huge_norms(), huge_rotations();
     models();
     long_training();
     return check_end();
