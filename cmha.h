@@ -2275,7 +2275,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
    The tape. A record keeps its inputs, its result and what its backward needs; cmha_tape_backward walks
    records from the newest. A gradient gets memory with its first contribution and returns it once its record
    is walked. An operation gets a gradient as zeros to add to (cmha_tape_grad), as new memory to write,
-   without a pass more (cmha__grad_fresh), or takes over the result's (cmha__pass_grad).
+   which saves a pass (cmha__grad_fresh), or takes over the result's (cmha__pass_grad).
 
    The dry run. With tape->memory.measuring = 1 addresses are counted, not allocated; every operation asks
    cmha__dry before it touches data. So a pass measures what no table lists: a step's bytes
@@ -2288,7 +2288,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
    Determinism. The same seed and thread count give the same bits. CMHA__FOR_CHUNKS cuts work at places that
    depend only on sizes and threads; each thread has its sums, added in their order; no atomics, dynamic
    schedules or reduction clauses. Where the number of threads must not matter either (experts, search, the
-   heads of one sequence), pieces have a fixed size. Random numbers come from (key, index), a backward draws
+   heads of one sequence), pieces have a fixed size. Random numbers come from (key, index): a backward draws
    its forward's again. Floating point is IEEE, reassociated only in written-out lanes.
 
    Ranks (cmha_trainer_share). What a training pass counts or averages over its batch goes through
@@ -11231,7 +11231,7 @@ CMHA__HOT(static, cmha__fft, (double *re, double *im, size_t m, size_t lanes, co
     else cmha__fft_columns(re, im, m, CMHA__FFT_LANES, table);
 }
 
-/* The length of n tokens' transforms: a power of two from 2n on: no lag wraps; 0: there is none. */
+/* The length of n tokens' transforms: a power of two from 2n on, as no lag may wrap; 0: none. */
 static size_t cmha__fft_length(size_t n) {
     size_t m = 1;
     while (m < 2 * n && m) m *= 2;
@@ -16039,7 +16039,7 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
 #pragma GCC optimize("O1")
 #endif
 
-/* ---- the operating system: plain descriptors: a FIFO is refused, not waited for ---- */
+/* ---- the operating system: plain descriptors, as a FIFO is refused, not waited for ---- */
 
 #define CMHA__MALFORMED(archive, ...) cmha__fail((archive)->context, CMHA_ERR_FORMAT, __VA_ARGS__)
 
@@ -16287,7 +16287,7 @@ static cmha_real cmha__decode(uint64_t bits, int dtype) {
     return dtype == CMHA__AS_F64 ? (cmha_real)wide : (cmha_real)(int64_t)bits;
 }
 
-/* ---- the header: JSON of one fixed shape: rules are never deeper than four ---- */
+/* ---- the header: JSON of one fixed shape, with rules never deeper than four ---- */
 
 typedef struct {
     cmha_archive *archive; /* its arrays have room for all that a header of this length can hold */
