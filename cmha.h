@@ -3790,7 +3790,7 @@ CMHA__COPY static void CMHA__THIS(cmha__gemm_blocked)(const cmha__product *p) {
     }
 }
 
-/* Small products straight from memory, for attention's tiles, in the cache. beta is 0 or 1. */
+/* Small products straight from memory, for attention's tiles in the cache; beta: 0 or 1. */
 #ifdef CMHA__GEMM_VECTORS
 /* Computes all rows of a strip of C, 4, 2 or 1 vectors wide. A constant trans is worth 3 % of attention. */
 CMHA__INSIDE void CMHA__THIS(cmha__panel_strip)(
@@ -3940,7 +3940,7 @@ CMHA__LOOSE(int16_t, cmha__halves, CMHA__SHORT_BYTES);
 CMHA__INSIDE CMHA__INTS CMHA__THIS(cmha__pair_sums)(CMHA__INTS a, CMHA__INTS b) {
 #if CMHA__SHORT_BYTES == 32 && (defined(CMHA__AGAIN) || defined(__AVX2__))
     return (CMHA__INTS)__builtin_ia32_pmaddwd256((CMHA__HALVES)a, (CMHA__HALVES)b);
-#elif CMHA__SHORT_BYTES == 16 && defined(__SSE2__)
+#elif CMHA__SHORT_BYTES == 16 && defined(__SSE2__) && !defined(__wasm__)
     return (CMHA__INTS)__builtin_ia32_pmaddwd128((CMHA__HALVES)a, (CMHA__HALVES)b);
 #else
     return (a << 16 >> 16) * (b << 16 >> 16) + (a >> 16) * (b >> 16);
@@ -4484,7 +4484,7 @@ static void cmha__gemm_in(int threads, const cmha__product *p, cmha_real *room) 
 
 /* ================ Vector mathematics ================ */
 
-/* Branch-free: loops over them vectorise. In double, and under CMHA_NO_SIMD, they are libm's. */
+/* Branch-free: loops over them vectorise. In double, and under CMHA_NO_SIMD, libm's. */
 
 enum { CMHA__LANES = 16 };
 
@@ -6407,7 +6407,7 @@ CMHA__HOT(CMHA_DEF, cmha_unpack, (const cmha_packed *p, size_t lo, size_t hi, cm
 }
 
 /* Scales of 4 bits may be denormal floats for a moment, which -ffast-math has CPUs take for 0. */
-#ifdef __SSE2__
+#if defined(__SSE2__) && !defined(__wasm__)
 #define CMHA__EXACTLY(call) \
     { \
         const unsigned mode = p->storage > CMHA_STORAGE_INT8 ? __builtin_ia32_stmxcsr() : 0; \
@@ -10190,7 +10190,7 @@ CMHA__HOTTER(cmha__backward_row, (const cmha__head *h, size_t r, cmha_real scale
     const cmha_lse lse = h->lse[h->i0 + r];
     const int whole = h->a->n_k <= CMHA__TILE;
     cmha_real *p = h->S + r * CMHA__TILE, *d = h->dS + r * CMHA__TILE;
-    /* Below it, and as denormals, probabilities would only slow the products. */
+    /* Below it, and as denormals, they would only slow the products. */
     const cmha_real tiny = CMHA__SMALLEST * (cmha_real)1e8;
     for (size_t j = 0; j < CMHA__TILE; j++) {
         cmha_real e = cmha__exp((p[j] - lse.largest) - lse.log_sum);
