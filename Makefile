@@ -426,8 +426,8 @@ tsan: tests/test_threads.c cmha.h
 	$(CC) -std=gnu99 -O1 -g -fsanitize=thread -pthread -DCMHA_NO_CBLAS -I. tests/test_threads.c -o $(B)/tsan -lm
 	$(B)/tsan
 
-# As the tests are built, but at -O1: each mutant is compiled once or twice
-mutants: $(B)/config.mk
+# As the tests are built, but at -O1: each mutant is compiled once or twice; test_convert runs build/convert
+mutants: $(B)/config.mk $(B)/convert
 	@CC='$(CC)' CMHA_CFLAGS='$(filter-out -O%,$(CFLAGS)) $(OPENMP) $(BLAS_CFLAGS) $(TEXT_CFLAGS) $(DEFINES)' \
 	    CMHA_LIBS='$(OPENMP) $(TEXT_LIBS) $(LINK)' ONLY='$(ONLY)' JOBS='$(JOBS)' python3 tests/mutants.py $(B)/mutants $(ARGS)
 
