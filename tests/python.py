@@ -1,6 +1,7 @@
 """python3 tests/python.py BUILD_DIR: examples/python/cmha.py on the library of `make lib`, against what the
 programs in BUILD_DIR compute. The last line is N passed, N failed."""
 import copy
+import ctypes
 import gc
 import os
 import pickle
@@ -50,11 +51,16 @@ def path(name):
     return os.path.join(folder.name, name)
 
 
-# a run of the program and the same run from here have the same bits
+# a run of the program and the same run from here have the same bits, on one kernel of OpenBLAS: the program would
+# start anew with the right one for this CPU, Python keeps what it has
+name = ctypes.create_string_buffer(64)
+cmha._lib.cmha_blas_name(name, ctypes.c_size_t(64))
+kernel = name.value.decode().partition("OpenBLAS ")[2]
+kept = {**os.environ, "OPENBLAS_CORETYPE": kernel} if kernel else None
 options = ["--steps", "5", "--seq", "48", "--batch", "3", "--threads", "1", "--quiet"]
 options += [word for name, value in small.items() for word in ("--set", "%s=%d" % (name, value))]
 ran = subprocess.run([os.path.join(build, "train_tiny"), *options, "--out", path("c.safetensors"), "--csv",
-                      path("c.csv"), os.path.join(here, "..", "README.md")], stdout=subprocess.DEVNULL)
+                      path("c.csv"), os.path.join(here, "..", "README.md")], stdout=subprocess.DEVNULL, env=kept)
 one("train_tiny runs", ran.returncode == 0)
 model = cmha.Model(preset="tiny", seed=1, threads=1, **small)
 trainer = cmha.Trainer(model, steps=5, length=48, batch=3)
