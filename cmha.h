@@ -2372,12 +2372,12 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #else
 #ifndef CMHA__AGAIN
 
-/* GCC compiles rooms that compute nothing plainly: its -O3 would spend a tenth of its time on them. */
+/* GCC compiles rooms that compute nothing plainly: -O3 would take a tenth more time. */
 #if defined(CMHA__GCC) && defined(__OPTIMIZE__) && !defined(__OPTIMIZE_SIZE__) && !defined(CMHA__GCC_FAST)
 #define CMHA__PLAIN
 #endif
 
-/* A program compiled for any CPU of its kind has its hot loops for newer ones too, and chooses as it runs. */
+/* A program compiled for any CPU has its hot loops for newer ones too, and chooses as it runs. */
 #if defined(__x86_64__) && !(defined(__AVX2__) && defined(__FMA__)) && !defined(CMHA_NO_DISPATCH) && \
     !defined(CMHA_NO_SIMD) && !defined(CMHA__GCC_FAST) && !defined(_WIN32) && defined(__OPTIMIZE__) && \
     !defined(__OPTIMIZE_SIZE__) && (__GNUC__ >= 8 || defined(__clang__)) && defined(__has_include)
@@ -2386,10 +2386,11 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #endif
 #endif
 
-/* Only CMHA__FUSED fuses a multiplication and an addition: elsewhere code has the same bits for every
+/* Only CMHA__FUSED fuses multiplications and additions: elsewhere code has the same bits for every
    instruction set. GCC makes vectors of loops with conditions only where arithmetic need not trap. A
-   dispatched program's own set serves old CPUs alone: it is compiled plainly, but its loops as -O3 would;
-   threaded jumps would keep conditions in them. */
+   dispatched program's own set serves old CPUs: compiled plainly, but its loops as by -O3;
+   threaded jumps would keep conditions in them. Where newer sets' functions lack vzeroupper, one of
+   expensive-optimizations, Intel's CPUs wait. */
 #ifdef CMHA__GCC
 #pragma GCC push_options
 #ifdef CMHA__GCC_FAST
@@ -2399,7 +2400,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #pragma GCC optimize("no-trapping-math", "fp-contract=off")
 #ifdef CMHA__DISPATCH
 #pragma GCC optimize("O1", "strict-aliasing", "inline-small-functions", "no-thread-jumps")
-#pragma GCC optimize("tree-vectorize", "vect-cost-model=dynamic")
+#pragma GCC optimize("tree-vectorize", "vect-cost-model=dynamic", "expensive-optimizations")
 #endif
 #elif defined(CMHA__FLOAT_CONTROL) && CMHA__CLANG >= 18 && !defined(__FAST_MATH__)
 #pragma float_control(push) /* and not precise, which would ask for errno too */
@@ -3011,7 +3012,7 @@ static int cmha__members(int threads, size_t n) {
 
 /* CMHA__HOT(storage, name, (parameters), (arguments)) { body } defines a function compiled for AVX2
    too, with all it calls, and chosen; CMHA__HOT_OF one of a type. CMHA__HOTTER is compiled for AVX-512, too:
-   only attention's rows gain by it. */
+   attention's rows gain by it. */
 #define CMHA__JOIN_(name, set) name##_##set
 #define CMHA__JOIN(name, set) CMHA__JOIN_(name, set)
 #define CMHA__AVX2 target("avx2,fma")
@@ -4975,9 +4976,9 @@ static int cmha__dry(const cmha_tape *tape) { return tape->memory.measuring; }
 static int cmha__computes(const cmha_tape *tape) { return !tape->status && !cmha__dry(tape); }
 
 #ifdef _OPENMP
-/* Begin and end a pass by as many threads as take least time. Beside other programs that can be one: each of
+/* Begin and end a pass by as many threads as take least time, beside other programs even one: each of
    a token's 40 regions waits for its slowest thread. Now and then half or twice as many are tried, less often
-   while nothing changes; what wins twice stays. Chunks, and so bits, do not change. */
+   while nothing changes; what wins twice stays. Chunks, so bits, do not change. */
 static double cmha__team_begin(cmha_tape *tape, size_t rows) {
     cmha_team *t = &tape->team;
     const int all = tape->context->threads;
@@ -7455,7 +7456,7 @@ static void cmha__rotate_adjoint(cmha__rotated *o, size_t i, size_t m, cmha__in 
     for (size_t j = 0; j < m; j++) {
         cmha_real ar = re[j] < 0 ? -re[j] : re[j], ai = im[j] < 0 ? -im[j] : im[j];
         cmha_real large = ar > ai ? ar : ai;
-        int tiny = large < CMHA__SMALLEST; /* denormal: its inverse overflows, and here it counts as zero */
+        int tiny = large < CMHA__SMALLEST; /* denormal: its inverse overflows; it counts as zero */
         cmha_real inverse = 4 / (tiny ? 1 : large); /* z over its larger part: squares are safe. 4 leaves e as
             it is, and no inverse denormal */
         cmha_real zr = tiny ? 1 : re[j] * inverse, zi = tiny ? 0 : im[j] * inverse;
@@ -10190,12 +10191,12 @@ CMHA__HOTTER(cmha__backward_row, (const cmha__head *h, size_t r, cmha_real scale
     const cmha_lse lse = h->lse[h->i0 + r];
     const int whole = h->a->n_k <= CMHA__TILE;
     cmha_real *p = h->S + r * CMHA__TILE, *d = h->dS + r * CMHA__TILE;
-    /* Below it, and as denormals, they would only slow the products. */
+    /* Below it, or denormal, they only slow the products. */
     const cmha_real tiny = CMHA__SMALLEST * (cmha_real)1e8;
     for (size_t j = 0; j < CMHA__TILE; j++) {
-        cmha_real e = cmha__exp((p[j] - lse.largest) - lse.log_sum);
+        cmha_real e = cmha__exp((p[j] - lse.largest) - lse.log_sum), was = d[j];
         p[j] = e < tiny ? 0 : e;
-        d[j] = e < tiny ? 0 : d[j]; /* a masked value may overflow */
+        d[j] = e < tiny ? 0 : was; /* a masked value may overflow */
     }
     cmha_real D = whole ? cmha__dot(p, d, CMHA__TILE) : h->D[h->i0 + r];
     for (size_t j = 0; j < CMHA__TILE; j++) d[j] -= D;
@@ -14630,8 +14631,8 @@ CMHA_DEF size_t cmha_frames(const cmha_real *samples, size_t n, size_t planes, s
 /* ---- Objectives ---- */
 
 /* Of an encoder only the hidden tokens go through the vocabulary. Their number differs by batch, so gradients
-   of that size are not recycled: a dry run, where all are hidden, would reuse them for tensors of all tokens,
-   and fewer would need more than it measured. */
+   of that size are not recycled: a dry run, where all are hidden, would reuse them for tensors of all tokens
+   and measure too little. */
 static cmha_tensor *cmha__token_loss(cmha_model *model, const cmha_batch *batch, cmha_tensor *states,
         cmha_real weight, cmha_tensor **extra) {
     cmha_tape *tape = &model->tape;
@@ -14813,7 +14814,7 @@ static cmha_batch cmha__dry_batch(const cmha_model_config *c, size_t batch, size
 }
 
 /* Counts both arenas' bytes by dry runs of a step and of an evaluation (more in small models whose blocks
-   run twice). Without a head the objective is the caller's own. */
+   run twice). Without a head the objective is the caller's. */
 static cmha_status cmha__measure(cmha_model *like, size_t batch, size_t length, size_t *memory,
         size_t *records) {
     cmha_real *nowhere = (cmha_real *)(uintptr_t)64;
@@ -15062,7 +15063,7 @@ CMHA__FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, con
         }
 }
 
-/* Walks the matrices of directions, which lie in the gradients' place, and returns their work. Changes those
+/* Walks the matrices of directions, in the gradients' place, and returns their work. Changes those
    whose work begins in [lo, hi) or, scratch NULL, makes the others zeros, and gradients between those of
    `all`, which are summed too. */
 static size_t cmha__direct_some(cmha_parameters *p, const cmha_adamw_args *args, size_t lo, size_t hi,
@@ -15889,7 +15890,7 @@ CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t
     if ((c->tokens && cmha__check_tokens(&cache->tape, ids, total, c->vocabulary, NULL)) ||
         cmha__check_finite(&cache->tape, "features", features, NULL, total, W))
         return cache->tape.status;
-    size_t keep = cache->capacity - cache->capacity / 4; /* a cache that slides is three quarters full then */
+    size_t keep = cache->capacity - cache->capacity / 4; /* then it is three quarters full */
     size_t kept = sliding && n < keep ? keep - n : 0;
     size_t skip = sliding && n > cache->capacity ? n - cache->capacity : 0; /* the last fit */
     size_t longest = cmha__min(kept > n - skip ? kept : n - skip, CMHA__PROMPT_PIECE);

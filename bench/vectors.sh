@@ -5,13 +5,17 @@
 # with fewer than eight instructions are left out. To see what becomes of a loop elsewhere than here, after `apt-get install
 # gcc-aarch64-linux-gnu`:
 #     bench/vectors.sh aarch64-linux-gnu-gcc aarch64-linux-gnu-objdump
+# OBJECT: what is compiled already, in place of cmha.h and FLAGS.
 CC=${1:-cc} OBJDUMP=${2:-objdump} FLAGS=${FLAGS:--O3}
 cd "$(dirname "$0")/.." || exit 2
 F=$(mktemp -d) || exit 2
 trap 'rm -rf "$F"' EXIT
 trap 'exit 1' INT TERM
-$CC $FLAGS -I. -DCMHA_NO_CBLAS -DCMHA_IMPLEMENTATION -x c -c -o "$F/cmha.o" cmha.h || exit 1
-"$OBJDUMP" -d --no-show-raw-insn "$F/cmha.o" > "$F/code" || exit 1
+if [ -z "$OBJECT" ]; then
+    OBJECT=$F/cmha.o
+    $CC $FLAGS -I. -DCMHA_NO_CBLAS -DCMHA_IMPLEMENTATION -x c -c -o "$OBJECT" cmha.h || exit 1
+fi
+"$OBJDUMP" -d --no-show-raw-insn "$OBJECT" > "$F/code" || exit 1
 awk '
 /^[0-9a-f]+ <.*>:/ {
     name = $2

@@ -76,6 +76,26 @@ dispatched() {
 }
 dispatched "$CC" conformance test_identities test_extremes test_quantised bits
 [ "$CC" = clang ] || dispatched clang conformance
+# GCC makes vectors of the hottest loops, also at -O2: a condition around a load once kept it from that in silence
+# (clang's count differs). What sweeps over pieces of products works on single numbers by right.
+hot_loops() {
+    OBJECT="$W/any-$CC.o" bench/vectors.sh > "$W/counts" || return 1
+    awk '$1 ~ /_avx512$/ && $1 != "cmha__gemm_sweep_avx512" { n++; if (10 * $3 < 8 * $6) { print; slow++ } }
+        END { exit n < 10 || slow > 0 }' "$W/counts" > "$W/out"
+}
+# A function that returns without vzeroupper makes Intel's CPUs wait at each instruction of SSE's thereafter
+clean_upper() {
+    objdump -d --no-show-raw-insn "$W/any-$CC.o" > "$W/code" || return 1
+    awk '/^[0-9a-f]+ <.*>:/ { if (wide && !clean) print name; name = $2; wide = clean = 0 }
+        /%[yz]mm/ { wide = 1 }
+        /vzeroupper/ { clean = 1; n++ }
+        END { if (wide && !clean) print name; if (n < 10) print n + 0 }' "$W/code" > "$W/out"
+    [ ! -s "$W/out" ]
+}
+if "$CC" --version | grep -q 'Free Software' && nm "$W/any-$CC.o" 2> /dev/null | grep -q '_avx512$'; then
+    one "$CC -O2: the hottest loops are vectors" hot_loops
+    one "$CC -O2: functions of newer sets end with vzeroupper" clean_upper
+fi
 # AVX-512 as it was before VNNI, whose instruction for products of whole numbers is chosen while the program runs
 before_vnni() {
     mkdir -p "$W/older" && sed 's/__builtin_cpu_supports("avx512vnni") != 0/0/' cmha.h > "$W/older/cmha.h" || return 1
