@@ -291,7 +291,7 @@ while IFS='|' read -r file words; do
     done
 done << 'E'
 double.so|another version or precision of cmha.h (cmha_[0-9_]*_compiled_with_CMHA_DOUBLE)
-other.so|another version or precision of cmha.h (cmha_0_99_
+other.so|another version or precision of cmha.h (cmha_[0-9]*_99_
 none.so|does not define cmha_own_rows()
 bare-version.so|compiled for version 0.99 of cmha.h
 bare-double.so|compiled with numbers of 8 bytes

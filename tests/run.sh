@@ -147,7 +147,7 @@ one "a float program links with a float library" pair "$B/cmha.o"
 one "a double program links with a double library" pair "$B/cmha-f64.o" -DCMHA_DOUBLE
 one "a double program does not link with a float library" refuses compiled_with_CMHA_DOUBLE "$B/cmha.o" -DCMHA_DOUBLE
 one "a float program does not link with a double library" refuses compiled_without_CMHA_DOUBLE "$B/cmha-f64.o"
-one "a program for another version does not link" refuses cmha_0_99_ "$B/cmha.o" -include "$W/next/cmha.h"
+one "a program for another version does not link" refuses "cmha_[0-9]*_99_" "$B/cmha.o" -include "$W/next/cmha.h"
 
 # ------------------------------------------------------------------------------------ several processes, which have limits of time
 if [ ! "$all" ]; then :
