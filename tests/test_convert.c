@@ -963,6 +963,7 @@ static void usual_settings(void) {
         {"mistral", cache, "\"max_window_layers\": 28", 5, 0, 0},
         {"qwen3", "\"use_sliding_window\": false,\n \"max_window_layers\": 2",
          "\"use_sliding_window\": true,\n \"max_window_layers\": 0", 4096, 0, 0},
+        {"qwen2", "\"max_window_layers\": 1", "\"max_window_layers\": 0", 0, 0, 0}, /* not used */
         {"llama", cache, "\"sliding_window\": 5, \"use_sliding_window\": false", 0, 0, 0},
         {"phi3", cache, "\"attention_bias\": false, \"auto_map\": {\"a\": \"b\"}", 5, 2, 0},
         {"phi3", cache, "\"full_attn_mod\": 1, \"interpolate_factor\": 1, \"lm_head_bias\": false", 5, 2, 0},
