@@ -1526,8 +1526,8 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
          "real: a letter a layer, over and over: g sees all, l has the window and local_base, n g unturned") \
     REAL(local_base, 0, 0, 1e12, \
          "layer_kinds: of l layers' frequencies, which nothing scales; 0: as in g") \
-    REAL(embedding_factor, 1, 0, 1e6, "tokens: factor on their embeddings, beside embedding_scale") \
-    REAL(head_scale, 1, 0, 1e6, "vocabulary: factor on what its head reads") \
+    REAL(embedding_factor, 1, 1e-6, 1e6, "tokens: factor on embeddings, beside embedding_scale") \
+    REAL(head_scale, 1, 1e-6, 1e6, "vocabulary: factor on what its head reads") \
     FLAG(first_norm, 1, "real: the first layer's attention reads a norm, as in others; 0: x itself")
 
 #define CMHA__SIZE_MEMBER(name, initial, minimum, maximum, help) size_t name;

@@ -710,6 +710,20 @@ static void refused(const char *options, const char *word) {
     CHECK_THAT(strstr(cmha_error(&context), word) != NULL, "%s: %s", options, cmha_error(&context));
 }
 
+/* A configuration that is zeroed, and set by a program that does not know these factors, gets a line. */
+static void zeroed_factor(double *factor, const cmha_model_config *c, const char *name) {
+    cmha_model model;
+    *factor = 0;
+    CHECK_IS(cmha_model_init(&model, &context, c), CMHA_ERR_ARGUMENT);
+    CHECK_THAT(strstr(cmha_error(&context), name) != NULL, "%s: %s", name, cmha_error(&context));
+    *factor = 1;
+}
+static void zeroed_factors(void) {
+    cmha_model_config c = check_model_config();
+    zeroed_factor(&c.embedding_factor, &c, "embedding_factor");
+    zeroed_factor(&c.head_scale, &c, "head_scale");
+}
+
 int main(int argc, char **argv) {
     (void)argc;
     cmha_blas_restart(argv);
@@ -736,6 +750,7 @@ int main(int argc, char **argv) {
     zero_start("family=crat low_rank=3");
     residuals(), means();
     z_loss("attention=rope"), z_loss("tied=0 head_bias=1 logit_softcap=3"), z_loss("pcl_weight=0.1 causal=0");
+    zeroed_factors();
     refused("parallel=norms placement=post", "parallel");
     refused("parallel=norm placement=after", "parallel");
     refused("layer_kinds=gx", "besides g, l and n"), refused("layer_kinds=gl", "need a window");
