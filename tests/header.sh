@@ -231,8 +231,16 @@ if has cmake && has c++; then
     # shellcheck disable=SC2086
     refusal() { if configure refused $none "$1" || ! grep -q "$2" "$W/log"; then bad "find_package(cmha), $1"; else ok; fi; }
     for parts in blas openmp; do refusal "-DPARTS=COMPONENTS;$parts" "there is no $parts"; done
-    for asked in 99 "${version%%.*}.99" "$version.1" 0.1; do refusal "-DASKED=$asked" "not accepted"; done
+    for asked in 99 "${version%%.*}.99" "$version.1" 0.10; do refusal "-DASKED=$asked" "not accepted"; done
     refusal "-DASKED=0.1...<$version" "not accepted"
+    # a version of the same major number serves who asks for an earlier one, and no other
+    here=$W/dest/opt/cmha/lib/cmake/cmha/cmhaConfigVersion.cmake
+    sed 's/^set(PACKAGE_VERSION .*/set(PACKAGE_VERSION "3.5.2")/' "$here" > "$I/version.cmake" && cp "$I/version.cmake" "$here"
+    for asked in 3.0 3.5 3.5.2 2.9...3.6; do
+        # shellcheck disable=SC2086
+        if configure later $none "-DASKED=$asked"; then ok; else bad "find_package(cmha $asked), 3.5.2 is there"; fi
+    done
+    for asked in 2.5 3.6 4.0; do refusal "-DASKED=$asked" "not accepted"; done
 else skip "cmake is not installed"; fi
 
 # ------------------------------------------------------------------------------------------------------------- symbols, macros
