@@ -146,14 +146,14 @@ typedef float cmha_real;
 #endif
 
 /* ================ Base ================ */
-#define CMHA_VERSION_MAJOR 0
-#define CMHA_VERSION_MINOR 11
+#define CMHA_VERSION_MAJOR 1
+#define CMHA_VERSION_MINOR 0
 #define CMHA_VERSION_PATCH 0
-/* For #if: 1100 is version 0.11.0. */
+/* For #if: 10000 is version 1.0.0. */
 #define CMHA_VERSION (CMHA_VERSION_MAJOR * 10000 + CMHA_VERSION_MINOR * 100 + CMHA_VERSION_PATCH)
 
 /* Makes linkers (GCC's, clang's; not under CMHA_STATIC) refuse objects compiled with another MAJOR.MINOR or
-   cmha_real: undefined reference to `cmha_0_11_compiled_with_CMHA_DOUBLE'. */
+   cmha_real: undefined reference to `cmha_1_0_compiled_with_CMHA_DOUBLE'. */
 #ifndef CMHA_STATIC
 #ifdef CMHA_DOUBLE
 #define CMHA_CONFIGURATION CMHA__CONFIGURATION_NAME(CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR, with)
@@ -181,7 +181,7 @@ __attribute__((used)) static void (*const cmha__configuration)(void) = CMHA_CONF
 /* Returns sizeof the struct of that name ("cmha_model"), for callers in other languages; 0: no such struct.
    CMHA_DOUBLE changes some. */
 CMHA_DEF size_t cmha_sizeof(const char *name);
-CMHA_DEF const char *cmha_version(void); /* of the code: "0.11.0 (float, CBLAS, OpenMP)" */
+CMHA_DEF const char *cmha_version(void); /* of the code: "1.0.0 (float, CBLAS, OpenMP)" */
 
 /* name, text of cmha_status_string */
 #define CMHA_STATUSES(X) \
@@ -10185,18 +10185,18 @@ static void cmha__dy_products(const cmha__head *h, cmha_real *to) {
 }
 
 /* The scores p [64] of the tile's query r become probabilities, d [64] the gradient of the scores before the
-   scale. A whole row has its own D, the sum of p d, and what that was rounded by: one key may have almost all
-   the weight. */
+   scale. A whole row has its own D, the sum of p d, and what that was rounded by: one key may have nearly all
+   weight. */
 CMHA__HOTTER(cmha__backward_row, (const cmha__head *h, size_t r, cmha_real scale), (h, r, scale)) {
     const cmha_lse lse = h->lse[h->i0 + r];
     const int whole = h->a->n_k <= CMHA__TILE;
     cmha_real *p = h->S + r * CMHA__TILE, *d = h->dS + r * CMHA__TILE;
-    /* Below it, or denormal, they only slow the products. */
+    /* Smaller ones only slow the products. */
     const cmha_real tiny = CMHA__SMALLEST * (cmha_real)1e8;
     for (size_t j = 0; j < CMHA__TILE; j++) {
         cmha_real e = cmha__exp((p[j] - lse.largest) - lse.log_sum), was = d[j];
         p[j] = e < tiny ? 0 : e;
-        d[j] = e < tiny ? 0 : was; /* a masked value may overflow */
+        d[j] = e < tiny ? 0 : was; /* masked ones may overflow; a load here: no vectors */
     }
     cmha_real D = whole ? cmha__dot(p, d, CMHA__TILE) : h->D[h->i0 + r];
     for (size_t j = 0; j < CMHA__TILE; j++) d[j] -= D;
