@@ -7000,11 +7000,11 @@ static double cmha__row_weight(const cmha__entropy_options *o, size_t t) {
     return o->weights ? (double)o->weights[o->targets[t]] : 1;
 }
 
-/* Adds lse^2 of a row of logits to a sum. Returns the factor 2 z lse on the probabilities in its gradient. */
+/* Adds lse^2 of a row of logits, 0 where it has no target, to a sum. Returns the factor 2 z lse on the
+   probabilities in its gradient. */
 static cmha_real cmha__z_row(const cmha__entropy *s, const cmha_real *logits, size_t t, double *sum) {
     const cmha_cross_entropy_args args = {1, s->V, s->o.targets + t, s->o.ignore};
     cmha_real lse[2];
-    if (*args.targets == args.ignore) return 0;
     cmha_cross_entropy_forward(&args, logits, lse, NULL);
     double all = (double)lse[0] + (double)lse[1];
     *sum += cmha__row_weight(&s->o, t) * all * all;

@@ -581,6 +581,9 @@ static void residuals(void) {
     /* embeddings that have a norm of gain 1 do not change in another one */
     CHECK(logits_apart("first_norm=0 embedding_norm=1 norm_eps=1e-12",
                        "embedding_norm=1 norm_eps=1e-12", as_it_is) < (sizeof(cmha_real) == 8 ? 1e-9 : near));
+    CHECK(logits_apart("first_norm=0 parallel=norm embedding_norm=1 norm_eps=1e-12",
+                       "parallel=norm embedding_norm=1 norm_eps=1e-12",
+                       as_it_is) < (sizeof(cmha_real) == 8 ? 1e-9 : near));
     CHECK(logits_apart("first_norm=0", "attention=cmha", as_it_is) > far);
     CHECK(logits_apart("placement=sandwich", "attention=cmha", silent_outputs) < near);
     CHECK(logits_apart("placement=after", "attention=cmha", silent_outputs) < near);
