@@ -179,21 +179,21 @@ static void phase_of_nan(void) {
 /* x W^T + bias where x is the weight or the bias as well: its gradient is the sum of both. */
 static void map_of_itself(int as_weight, int is_complex) {
     enum { N = 4 };
-    const size_t matrix[2] = {N, N}, weights[3] = {2, N / 2, N / 2}, vector[2] = {1, N};
+    const size_t matrix[2] = {N, N}, weights[3] = {2, N / 2, N / 2};
+    const int rank = as_weight ? 2 : 1;
     cmha_tape tape;
     cmha_real gradient[2][N * N];
     for (int apart = 0; apart < 2; apart++) { /* once more with copies, whose gradients are added here */
         CHECK_OK(cmha_tape_init(&tape, &context, 1));
-        cmha_tensor *x = cmha_tensor_new(&tape, 2, as_weight ? matrix : vector, 1);
-        cmha_tensor *too = apart ? cmha_tensor_new(&tape, 2, as_weight ? matrix : vector, 1) : x;
+        cmha_tensor *x = cmha_tensor_new(&tape, rank, matrix, 1);
+        cmha_tensor *too = apart ? cmha_tensor_new(&tape, rank, matrix, 1) : x;
         cmha_tensor *w = is_complex ? cmha_tensor_new(&tape, 3, weights, 1)
                                     : cmha_tensor_new(&tape, 2, matrix, 1);
         if (!CHECK(x && too && w)) return;
         check_seed = 11;
         check_fill(x->data, x->size, 1), check_fill(w->data, w->size, 1);
         memcpy(too->data, x->data, x->size * sizeof *x->data);
-        cmha_tensor *bias = NULL;
-        if (!as_weight) bias = cmha_reshape(&tape, too, 1, &vector[1]);
+        cmha_tensor *bias = as_weight ? NULL : too;
         cmha_tensor *y = is_complex ? cmha_complex_linear(&tape, x, w, bias)
                                     : cmha_linear(&tape, x, as_weight ? too : w, bias);
         cmha_tensor *loss = cmha_squared_error(&tape, y, y ? zeros : NULL);
