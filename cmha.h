@@ -10186,12 +10186,12 @@ static void cmha__dy_products(const cmha__head *h, cmha_real *to) {
 
 /* The scores p [64] of the tile's query r become probabilities, d [64] the gradient of the scores before the
    scale. A whole row has its own D, the sum of p d, and what that was rounded by: one key may have nearly all
-   weight. */
+   the weight. */
 CMHA__HOTTER(cmha__backward_row, (const cmha__head *h, size_t r, cmha_real scale), (h, r, scale)) {
     const cmha_lse lse = h->lse[h->i0 + r];
     const int whole = h->a->n_k <= CMHA__TILE;
     cmha_real *p = h->S + r * CMHA__TILE, *d = h->dS + r * CMHA__TILE;
-    /* Smaller ones only slow the products. */
+    /* Smaller or denormal ones only slow the products. */
     const cmha_real tiny = CMHA__SMALLEST * (cmha_real)1e8;
     for (size_t j = 0; j < CMHA__TILE; j++) {
         cmha_real e = cmha__exp((p[j] - lse.largest) - lse.log_sum), was = d[j];
