@@ -2343,8 +2343,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #define CMHA_IMPLEMENTATION_ONCE
 
 /* Sums have an order here, and NaN and infinity a meaning: after -Ofast or -ffast-math the code takes IEEE
-   arithmetic back. GCC's macros show every such flag, clang's few, so clang is always asked; it cannot on
-   every target nor, from 17 on, for -ffinite-math-only. */
+   arithmetic back. GCC's macros show every such flag, clang's few, so clang is always asked. */
 #ifdef __clang__
 #ifdef __apple_build_version__
 #define CMHA__CLANG (__clang_major__ + 1) /* Apple's 16 is LLVM's 17 */
@@ -2372,7 +2371,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #else
 #ifndef CMHA__AGAIN
 
-/* GCC compiles rooms that compute nothing plainly: -O3 would take a tenth more time. */
+/* GCC compiles rooms that compute nothing plainly: -O3 takes a tenth more time. */
 #if defined(CMHA__GCC) && defined(__OPTIMIZE__) && !defined(__OPTIMIZE_SIZE__) && !defined(CMHA__GCC_FAST)
 #define CMHA__PLAIN
 #endif
@@ -2386,16 +2385,18 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #endif
 #endif
 
-/* Only CMHA__FUSED fuses multiplications and additions: elsewhere code has the same bits for every
-   instruction set. GCC makes vectors of loops with conditions only where arithmetic need not trap. A
-   dispatched program's own set serves old CPUs: compiled plainly, but its loops as by -O3;
-   threaded jumps would keep conditions in them. Where newer sets' functions lack vzeroupper, one of
-   expensive-optimizations, Intel's CPUs wait. */
+/* Only CMHA__FUSED fuses multiplications and additions: elsewhere code has the same bits on every CPU. GCC
+   makes vectors of loops with conditions only where arithmetic need not trap. A dispatched program's own set
+   serves old CPUs: compiled plainly, but its loops as by -O3; threaded jumps would keep conditions in them.
+   Intel's CPUs wait where newer sets lack vzeroupper, of expensive-optimizations. */
 #ifdef CMHA__GCC
 #pragma GCC push_options
 #ifdef CMHA__GCC_FAST
 #pragma GCC diagnostic push
 #pragma GCC optimize("no-fast-math")
+#ifdef CMHA_NO_SIMD
+#pragma GCC optimize("no-tree-vectorize") /* libm's vectors round otherwise */
+#endif
 #endif
 #pragma GCC optimize("no-trapping-math", "fp-contract=off")
 #ifdef CMHA__DISPATCH
