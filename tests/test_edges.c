@@ -161,7 +161,7 @@ static void many_entries(const char *behind, const char *entry, int count, cmha_
 }
 
 static void names_for_files(void) {
-    static const char *const wrong[] = {"gr\xf6\xdf" "e", "optim.m.w", "__metadata__", ""};
+    static const char *const wrong[] = {("gr\xf6\xdf" "e"), "optim.m.w", "__metadata__", ""};
     for (size_t i = 0; i < 4; i++) {
         const cmha_parameter_row row = {wrong[i], {3, 0, 0, 0}, 0, 1, 1, 0};
         cmha_parameters p;

@@ -196,7 +196,7 @@ static void xavier(const char *kind) {
         const cmha_parameter *p = &model.parameters.list[i];
         size_t rank = (size_t)p->tensor.rank;
         double mean = 0, bound;
-        if (!p->decay || rank < 2) {
+        if (p->decay <= 0 || rank < 2) {
             CHECK_THAT(!memcmp(p->tensor.data, other.parameters.list[i].tensor.data,
                                p->tensor.size * sizeof(cmha_real)),
                        "%s: %s depends on init", kind, p->name);
@@ -233,7 +233,7 @@ static void normal(int delta_init, double delta_mean) {
         int delta = strstr(name, "delta") != NULL, norm = strstr(name, "ln") && strstr(name, "weight");
         double mean = 0, spread = 0, n = (double)t->size, wanted = delta ? delta_mean : norm ? 1 : 0, std = 0;
         if (strstr(name, "wo.weight") || strstr(name, "w2.weight")) std = m.init_std / 2; /* two layers */
-        else if (model.parameters.list[i].decay) std = m.init_std;
+        else if (model.parameters.list[i].decay > 0) std = m.init_std;
         else if (delta && delta_init != CMHA_DELTA_INIT_CONST) std = m.delta_std;
         for (j = 0; j < t->size; j++) mean += (double)t->data[j] / n;
         for (j = 0; j < t->size; j++) spread += ((double)t->data[j] - mean) * ((double)t->data[j] - mean) / n;
@@ -434,7 +434,7 @@ static void clipping(const char *kind, cmha_clip_mode mode, double limit) {
     size_t i, step;
     check_context(&c, 1, 3);
     CHECK_OK(cmha_kind(&c, kind, &m));
-    t.clip = limit, t.clip_mode = mode, t.schedule = CMHA_SCHEDULE_CONSTANT;
+    t.clip = limit, t.clip_mode = (int)mode, t.schedule = CMHA_SCHEDULE_CONSTANT;
     CHECK_OK(cmha_model_init(&model, &c, &m));
     CHECK_OK(cmha_model_init(&twin, &c, &m));
     CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
@@ -455,7 +455,7 @@ static void clipping(const char *kind, cmha_clip_mode mode, double limit) {
         for (i = 0; i < twin.parameters.count; i++) {
             cmha_tensor *p = &twin.parameters.list[i].tensor;
             size_t at = (size_t)(p->data - twin.parameters.data);
-            a.weight_decay = twin.parameters.list[i].decay ? t.weight_decay : 0;
+            a.weight_decay = twin.parameters.list[i].decay > 0 ? t.weight_decay : 0;
             cmha_adamw(&a, p->size, p->data, p->grad, mo + at, ve + at);
         }
     }

@@ -421,7 +421,7 @@ static void extremes(const phase_form *f, cmha_real hot) {
     phase_problem p;
     size_t i;
     phase_open(&p, f, &s);
-    if (hot) phase_heat(&p), p.log_temp[0] = hot, p.log_temp[1] = -hot;
+    if (hot != 0) phase_heat(&p), p.log_temp[0] = hot, p.log_temp[1] = -hot;
     for (i = 0; i < sizeof cases / sizeof *cases; i++) {
         set_all(p.q, p.nq, check_tolerance(cases[i].q_double, cases[i].q));
         set_all(p.k, p.nkk, check_tolerance(cases[i].k_double, cases[i].k));

@@ -257,8 +257,8 @@ static void definitions(void) {
         LLAMA "rope_scaling=linear rope_factor=4",
         "attention=rope layout=half d_head=10 rotary_dims=4 attention_bias=1 tied=0", /* GPT-NeoX */
         "attention=dot position=learned attention_bias=1",                            /* GPT-2 */
-        "attention=dot position=learned placement=post causal=0 token_types=2 attention_bias=1 head_bias=1 "
-        "embedding_norm=1 head_transform=1 classes=3 pooler=1 norm_eps=1e-12"}; /* BERT */
+        ("attention=dot position=learned placement=post causal=0 token_types=2 attention_bias=1 head_bias=1 "
+         "embedding_norm=1 head_transform=1 classes=3 pooler=1 norm_eps=1e-12")}; /* BERT */
     size_t i;
     for (i = 0; i < sizeof published / sizeof *published; i++) against_definition(published[i]);
 }

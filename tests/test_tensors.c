@@ -329,10 +329,10 @@ static void shrinks(cmha_model *model, const char *label) {
         for (i = 0; i < model->parameters.count; i++) {
             const cmha_parameter *p = &model->parameters.list[i];
             const cmha_real *old = before + (p->tensor.data - model->parameters.data);
-            double off = 0, left = p->decay ? 0.5 : 1;
+            double off = 0, left = p->decay > 0 ? 0.5 : 1;
             for (j = 0; j < p->tensor.size; j++)
                 off = fmax(off, fabs((double)p->tensor.data[j] - left * (double)old[j]));
-            CHECK_THAT(off < (p->decay ? 1e-6 : 1e-30), "%s: %s is off by %g after a decay", label, p->name,
+            CHECK_THAT(off < (p->decay > 0 ? 1e-6 : 1e-30), "%s: %s is off by %g after a decay", label, p->name,
                        off);
         }
         cmha_trainer_close(&trainer);
@@ -344,8 +344,8 @@ static void shrinks(cmha_model *model, const char *label) {
 static cmha_model_config drawn_config(cmha_context *context) {
     static const char *const needs[] = {
         "", "position=none", "placement=post position=learned mobius_hermitian=0",
-        "placement=pre position=none activation=gelu_erf attention_bias=0 output_bias=0 "
-        "qkv_bias=0 qk_norm=none"};
+        ("placement=pre position=none activation=gelu_erf attention_bias=0 output_bias=0 "
+         "qkv_bias=0 qk_norm=none")};
     cmha_table table = cmha_model_table();
     cmha_model_config c;
     char name[LONGEST];
