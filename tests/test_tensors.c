@@ -332,8 +332,8 @@ static void shrinks(cmha_model *model, const char *label) {
             double off = 0, left = p->decay > 0 ? 0.5 : 1;
             for (j = 0; j < p->tensor.size; j++)
                 off = fmax(off, fabs((double)p->tensor.data[j] - left * (double)old[j]));
-            CHECK_THAT(off < (p->decay > 0 ? 1e-6 : 1e-30), "%s: %s is off by %g after a decay", label, p->name,
-                       off);
+            CHECK_THAT(off < (p->decay > 0 ? 1e-6 : 1e-30), "%s: %s is off by %g after a decay", label,
+                       p->name, off);
         }
         cmha_trainer_close(&trainer);
     }
