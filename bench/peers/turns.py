@@ -29,8 +29,7 @@ class Contender:
 
     def turn(self):
         try:
-            self.process.stdin.write("\n")
-            self.process.stdin.flush()
+            os.write(self.process.stdin.fileno(), b"\n")  # no buffer, which a later Python flushes once more
             line = self.process.stdout.readline().split()
         except OSError:  # a pipe that nobody reads
             line = []
