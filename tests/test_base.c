@@ -491,7 +491,7 @@ static void phases(void) {
     const cmha_euler_args rows = {N + SPECIAL, 1, CMHA_LAYOUT_INTERLEAVED};
     size_t i;
     for (i = 0; i < N + SPECIAL; i++) {
-        double radius = pow(10, check_random() * 5), angle = 2 * 3.14159265358979 * (double)i / N;
+        double radius = pow(10, check_random() * 5), angle = 2 * 3.14159265358979 * (double)i / (double)N;
         x[2 * i] = (cmha_real)(i < N ? radius * cos(angle) : special[i - N][0]);
         x[2 * i + 1] = (cmha_real)(i < N ? radius * sin(angle) : special[i - N][1]);
         length[i] = hypot((double)x[2 * i], (double)x[2 * i + 1]);
@@ -523,8 +523,8 @@ static void dropout(void) {
     for (i = 0; i < N; i++) x[i] = 1;
     cmha_dropout_forward(x, N, (cmha_real)p, 9, 0, y);
     for (i = 0; i < N; i++) sum += y[i], dropped += y[i] == 0;
-    CHECK_NEAR((double)dropped / N, p, 0.01);
-    CHECK_NEAR(sum / N, 1, 0.01);
+    CHECK_NEAR((double)dropped / (double)N, p, 0.01);
+    CHECK_NEAR(sum / (double)N, 1, 0.01);
     cmha_dropout_forward(x, 777, (cmha_real)p, 9, 0, z),
         cmha_dropout_forward(x, N - 777, (cmha_real)p, 9, 777, z + 777);
     CHECK(!memcmp(y, z, sizeof y)); /* any split draws the same bits */
