@@ -32,16 +32,14 @@
        32-bit x86     add -msse2 -mfpmath=sse (an x87 gets slow mathematics)
        wasm           emcc -O3 -DCMHA_NO_CBLAS app.c -sALLOW_MEMORY_GROWTH=1 (-sNODERAWFS=1: node's files)
    The code compiles as C99, C11, C17 and C++11, the declarations also as C89. Under -ffast-math, -Ofast and
-   their parts the library still computes in IEEE arithmetic, at the same speed; where clang cannot, an #error
-   names the flag to add. Linking with such a flag makes a whole program, library included, treat denormal
-   numbers as 0.
+   their parts the library computes in IEEE arithmetic, as fast; where clang cannot, an #error names the flag
+   to add. Linking with such a flag makes a whole program, library included, take denormal numbers for 0.
 
    Configuration macros; all but IMPLEMENTATION and CBLAS_HEADER must be the same in every file of a program
        CMHA_IMPLEMENTATION   compile the code in this file: exactly one of a program (STATIC: not needed)
        CMHA_LINKED           compile it in no file: an object that has it is linked
        CMHA_STATIC           compile it as static functions in each file: private copies may coexist
-       CMHA_DEF              prefix of functions, default extern, in C++ extern "C"; for example
-         __declspec(dllexport) or __attribute__((visibility("default")))
+       CMHA_DEF              prefix of functions: extern, in C++ extern "C", or, say, __declspec(dllexport)
        CMHA_DOUBLE           cmha_real is double, not float: gradient checks to 1e-9. See CMHA_CONFIGURATION
        CMHA_NO_CBLAS         do not use CBLAS but the built-in matrix product (GEMM)
        CMHA_CBLAS_HEADER     the header that declares cblas_sgemm, default <cblas.h>; for the code alone
@@ -58,7 +56,7 @@
      - Arrays are row-major; a comment such as x [B, N, D] gives the shape, last index fastest.
      - A call that can fail returns a cmha_status; cmha_error(context) then names the operation and the sizes
        in one line. Operations on a tape return a tensor, or NULL after a failure or for a NULL input, which
-       is no error by itself; cmha_tape_status and cmha_tape_backward return the first failure.
+       is no error; cmha_tape_status and cmha_tape_backward return the first failure.
      - Zero the members of a struct that you do not set; a configuration's get their defaults from
        cmha_preset or cmha_config_defaults. "(or NULL)" marks a result that you may not want or an argument
        that you may leave out.
@@ -67,17 +65,17 @@
      - Backward passes add (+=) to gradients.
      - A masked key changes nothing, if it is finite; a query that sees no key gives zeros. What padding and,
        in a causal model, later tokens hold changes no bit of another token's numbers, except with experts:
-       there the order of a BLAS's sums depends on how many tokens share an expert, so that later tokens and
-       other sequences of the batch make differences of about 1e-7 (not with the built-in product).
+       the order of a BLAS's sums there depends on how many tokens share one, so that later tokens and other
+       sequences make differences of about 1e-7 (not with the built-in product).
      - Complex numbers are pairs of reals; the gradient of z is dL/dRe(z) + i dL/dIm(z).
      - The papers leave much open: examples/PAPERS.md says what, and what is computed here.
      - _init or _open opens an object (context, tape, model, trainer, cache, tokens, archive), _close closes
        it, the context last. Closing a closed or zeroed object does nothing. An object whose model or context
        was closed returns CMHA_ERR_STATE and can still be closed, until that context is opened again.
      - Two threads may work at once with two contexts. In a child of fork() GCC's OpenMP waits for ever: fork
-       before the first call, open the child's context with threads = 1, or exec another program.
+       before the first call, open the child's context with threads = 1, or exec.
 
-   Where the papers' equations are: in these functions, whose comments name them in the same words
+   Where the papers' equations are: in these functions, whose comments name them
        ComplexFormer, arXiv 2505.10222
          1-4 cmha_euler_forward, 5-8 cmha_rotate_forward, 9 cmha__forward_rows
        CoPE, arXiv 2508.18308; its 3-9 discuss eq 2 and drop the conjugate of K_proj
@@ -94,7 +92,7 @@
          22 cmha_componentwise_clip, 23-24 cmha__regulariser_sum,
          25 cmha__model_body, 26 cmha__final_norm, 27 cmha_linear_cross_entropy, 28-35 examples/extensions
 
-   Rooms, in this order for the declarations and again for the code:
+   Rooms, in this order for declarations and for code:
        Base | Vector mathematics | Tape and engine | Operations |
        Attention | Models | Training | Inference | Files */
 
@@ -1254,8 +1252,8 @@ CMHA_DEF void cmha_linear_attention_append(const cmha_linear_attention_args *arg
        R[tau] = 1 / (sqrt(d) N_tau) sum over these pairs, sum_j Re(u(q_tj) conj u(k_{t-tau,j}))
        a      = softmax of temp R over the topk lags (0: all) of largest R among those with N_tau > 0, else 0
        y_t    = sum a[tau] v_{t-tau} / sum a[tau] over tau <= t, t - tau present; 0 if none is, or t is not
-   Only for encoders. Ties go to the lower lag; R that differ by less than rounding, 2^-20 sqrt(d) (in double
-   2^-32), tie. The choice has no gradient. Absent tokens take no part; padding at the end changes no bit. */
+   Only for encoders. Ties, up to 2^-20 (in double 2^-32) of the most that |u(q)| and |u(k)| allow, go to the
+   lower lag. The choice has no gradient. Absent tokens take no part; padding at the end changes no bit. */
 typedef struct cmha_lag_args {
     size_t batch, heads, n;
     size_t d; /* complex numbers of a head of q, k, v and y */
@@ -2265,8 +2263,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 
    The corridor. cmha__embed_input makes rows of tokens and frames; a block projects them
    (cmha__weight_product), maps each row to features (an entry of cmha__scores), lets a core mix rows (softmax
-   in tiles of 64, linear, lag) and projects back. Models says which rows a block walks; Operations and
-   Attention compute; Training and Inference keep what lies between steps.
+   in tiles of 64, linear, lag) and projects back.
 
    Who may call whom. A room uses only rooms above it. cmha__name is internal, cmha_name public. Operations
    on a tape check shapes, take memory from the tape, call kernels and push a record. Everything from Models
@@ -2316,26 +2313,22 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
      one of cmha__kinds, and its definition in tests/oracle.h; a program's is one of its context
    - an optimiser: a cmha_optimiser with `update` for numbers, as cmha__by_lion, and `direct` for whole
      matrices, as cmha__muon_direct; ours is an entry of cmha__optimisers, a program's one of its context
-   - the same for programs of examples/ that stay as they are: a file with cmha_own_rows(), by make own ROWS=
-     or --rows FILE.so (examples/README.md, "Own rows"), and a claim about it by make evidence CLAIM=
-   - a schedule: an entry of CMHA_SCHEDULES; a way to clip: of CMHA_CLIPS
+   - the same for the programs of examples/: a file with cmha_own_rows() (examples/README.md, "Own rows")
    - a parameter: a CMHA__ROW in cmha__declare_layer, _crat, _embeddings or _heads: name, member, start, form,
      axes, of which none is there where one is 0. Counting, starting, decay, clipping, saving and packing
      follow; tests/README.md's table of tensors is held against them
-   - a family: an entry of cmha__family: its layers, parameters, what is wrong with a configuration, how
-     embeddings enter, its block; and cmha_family and its word
+   - a family: an entry of cmha__family, and of cmha_family with its word
    - a field: a last line of CMHA_MODEL_FIELDS, CMHA_TRAINER_FIELDS or CMHA_SAMPLER_FIELDS: setting, checking,
      printing, files and help follow. Words before the colon of a help say who reads it (cmha__is_read); a new
      word joins them where it reads a field, else its users are warned
-   - a kind, a preset: a line of cmha__kinds, cmha__presets
+   - a kind, preset, schedule or way to clip: a line of cmha__kinds, cmha__presets, CMHA_SCHEDULES, CMHA_CLIPS
    - a file's data: a walk (cmha__contents); the reader compares names and shapes before it reads
 
    `make quick T=grad_words` tests every entry's gradient, cache and file; not that its formula is the one you
    meant, nor a field that is a number: write a test of that (tests/test_parts.c, test_optimisers.c). A new
    form of score needs an entry in tests/scores.h, a new constant `make symbols`.
 
-   Before a change that must not alter results keep the header, then `make bits AGAINST=OLD.h`. The suite is
-   `make test-all`; `make mutants` asks whether it can fail; tests/README.md says what it promises. */
+   Before a change that must not alter results keep the header, then `make bits AGAINST=OLD.h`. */
 
 #if (((defined(CMHA_IMPLEMENTATION) && !defined(CMHA_LINKED)) || defined(CMHA_STATIC)) && \
      !defined(CMHA_IMPLEMENTATION_ONCE)) || defined(CMHA__AGAIN)
@@ -11253,6 +11246,7 @@ typedef struct {
     double *pairs, *score; /* [n] each: N_tau, and the scores of lags that matter to a row not done */
     unsigned char *done; /* [n]: rows that have had their weights */
     size_t hi, left; /* rows of the weights in hand lie below hi, rows not done below left */
+    size_t first; /* the first lag whose score has a gradient */
     size_t scratch;
 } cmha__lag_head;
 
@@ -11296,11 +11290,13 @@ static double cmha__lag_scale(const cmha__lag_head *h, size_t t, int by_total) {
     return cmha__lag_absent(h, t) || total == 0 ? 0 : 1 / total;
 }
 
-/* Group g = the spectrum of channels j0.. of tokens [0, n) of a view, those absent zero. */
-static void cmha__lag_take(const cmha__lag_head *h, double *g, size_t n, size_t j0, int what,
+/* Group g = the spectrum of channels j0.. of tokens [0, n) of a view, those absent 0. Returns the sum of
+   squares. */
+static double cmha__lag_take(const cmha__lag_head *h, double *g, size_t n, size_t j0, int what,
         const cmha_heads *view) {
     const size_t L = CMHA__FFT_LANES, m = cmha__fft_length(n), width = cmha__min(h->a->d - j0, L);
     const cmha__phasor_form p = {width, view->imag, L, 0, h->a->eps, 1, 0};
+    double squares = 0;
     cmha__zeros(g, 2 * m * L);
     for (size_t t = 0; t < n; t++) {
         const cmha_real *re = view->data + t * view->token + j0, *im = re + view->imag;
@@ -11315,19 +11311,22 @@ static void cmha__lag_take(const cmha__lag_head *h, double *g, size_t n, size_t 
         for (size_t l = 0; l < width; l++) {
             row[l] = re[l] * scale;
             row[m * L + l] = im[l] * scale;
+            squares += row[l] * row[l] + row[m * L + l] * row[m * L + l];
         }
     }
     cmha__fft(g, g + m * L, m, L, h->table);
+    return squares;
 }
 
-/* Adds the rows of h->g, of u(z) the gradient if z is given, to channels j0.. of rows [0, n) of a view. */
+/* Adds the rows of h->g, of u(z) the gradient if z is given, to channels j0.. of rows [0, n) of a view: of
+   queries or keys without a partner it is rounding, which small z would enlarge. */
 static void cmha__lag_give(const cmha__lag_head *h, size_t n, size_t j0, int what, const cmha_heads *view,
         const cmha_heads *z) {
     const size_t L = CMHA__FFT_LANES, m = cmha__fft_length(n), width = cmha__min(h->a->d - j0, L);
     for (size_t t = 0; t < n; t++) {
         const double scale = cmha__lag_scale(h, t, what & CMHA__LAG_SHARES), *row = h->g + t * L;
         cmha_real u[2 * CMHA__FFT_LANES], *to = view->data + t * view->token + j0;
-        if (scale == 0) continue;
+        if (scale == 0 || (z && (what & CMHA__LAG_CONJ ? n - t : t + 1) <= h->first)) continue;
         for (size_t l = 0; l < L; l++) {
             u[l] = (cmha_real)(row[l] * scale);
             u[L + l] = (cmha_real)(row[m * L + l] * scale);
@@ -11399,16 +11398,17 @@ static void cmha__lag_sequence(cmha__lag_head *h, size_t b) {
     for (size_t t = 0; t < h->n; t++) h->pairs[t] = floor(h->pairs[t] + 0.5);
 }
 
-/* Sweeps over the channels of rows [0, n) of `from`: h->sum [n] = their correlation with `with`; `to` gets
-   what h->spectrum makes of them, see cmha__lag_give. */
+/* Sweeps over the channels of rows [0, n) of `from`: h->sum [n] = their correlation with `with`, at most
+   what it returns; `to` gets what h->spectrum makes of them, see cmha__lag_give. */
 typedef struct { const cmha_heads *from, *with, *z, *to; } cmha__lag_views; /* all but `from` may be NULL */
-static void cmha__lag_sweep(const cmha__lag_head *h, size_t n, int what, const cmha__lag_views *x) {
+static double cmha__lag_sweep(const cmha__lag_head *h, size_t n, int what, const cmha__lag_views *x) {
     size_t m = cmha__fft_length(n);
+    double from = 0, with = 0;
     if (x->with) cmha__zeros(h->sum, 2 * m);
     for (size_t j0 = 0; j0 < h->a->d; j0 += CMHA__FFT_LANES) {
-        cmha__lag_take(h, h->g, n, j0, what, x->from);
+        from += cmha__lag_take(h, h->g, n, j0, what, x->from);
         if (x->with) {
-            cmha__lag_take(h, h->z, n, j0, what & CMHA__LAG_PHASORS, x->with);
+            with += cmha__lag_take(h, h->z, n, j0, what & CMHA__LAG_PHASORS, x->with);
             cmha__lag_correlate(h, m);
         }
         if (!x->to) continue;
@@ -11416,6 +11416,7 @@ static void cmha__lag_sweep(const cmha__lag_head *h, size_t n, int what, const c
         cmha__lag_give(h, n, j0, what, x->to, x->z);
     }
     if (x->with) cmha__fft(h->sum + m, h->sum, m, 1, h->table);
+    return sqrt(from) * sqrt(with);
 }
 
 /* The higher rank first, of equals the lower lag. */
@@ -11426,20 +11427,21 @@ static int cmha__compare_ranks(const void *a, const void *b) {
 }
 
 /* CRAT eq 14, made well-defined: lags [a->n] = temp R of the topk largest R of lags that join any pair, else
-   -infinity. R, |R| <= sqrt(d), is compared on a grid wider than the rounding of phasors and transforms,
-   so that equal lags of periodic signals stay equal. */
+   -infinity. R is compared in steps wider than the rounding of phasors and transforms, so that equal lags of
+   periodic signals stay equal. */
 static void cmha__lag_scores(const cmha__lag_head *h) {
     size_t eligible = 0;
-    double root = sqrt((double)(h->a->d ? h->a->d : 1)), unit = CMHA__LAG_GRID / root, *rank = h->total;
+    double root = sqrt((double)(h->a->d ? h->a->d : 1)), *rank = h->total;
     const void **order = (const void **)(void *)h->g;
     const cmha__lag_views q_with_k = {&h->x.q, &h->x.k, NULL, NULL};
-    cmha__lag_sweep(h, h->n, CMHA__LAG_PHASORS, &q_with_k);
+    double step = cmha__lag_sweep(h, h->n, CMHA__LAG_PHASORS, &q_with_k) /
+                  (CMHA__LAG_GRID * root * (double)cmha__counted(h->mask, h->n));
     for (size_t tau = 0; tau < h->a->n; tau++) {
         h->lags[tau] = CMHA__LOWEST;
         if (tau >= h->n || !(h->pairs[tau] > 0)) continue;
         double R = h->sum[tau] / (root * h->pairs[tau]);
         h->lags[tau] = (cmha_real)((double)h->a->temp * R);
-        rank[tau] = floor(R * unit + 0.5);
+        rank[tau] = step > 0 ? floor(R / step + 0.5) : 0;
         order[eligible++] = rank + tau;
     }
     if (!h->a->topk || h->a->topk >= eligible) return;
@@ -11513,6 +11515,8 @@ static void cmha__lag_backward(cmha__lag_head *h) {
     for (size_t tau = 0; tau < h->n; tau++) h->dlags[tau] *= h->pairs[tau] > 0 ? factor / h->pairs[tau] : 0;
     cmha__lag_spectrum(h, h->dlags, h->n, h->spectrum);
     const cmha__lag_views to_q = {&x->k, NULL, &x->q, &x->dq}, to_k = {&x->q, NULL, &x->k, &x->dk};
+    h->first = 0;
+    while (h->first < h->n && h->dlags[h->first] == 0) h->first++;
     if (x->dq.data) cmha__lag_sweep(h, h->n, CMHA__LAG_PHASORS, &to_q);
     if (x->dk.data) cmha__lag_sweep(h, h->n, CMHA__LAG_PHASORS | CMHA__LAG_CONJ, &to_k);
 }

@@ -518,6 +518,40 @@ static void check_lag_ties(void) {
     arrays_close(&a);
 }
 
+/* Phasors far shorter than 1, as where eps is large, are no ties */
+static void check_lag_short(void) {
+    arrays a = arrays_open(1, 2, 33, 3, 1, 1);
+    cmha_lag_args l = lag_args(&a, 1, 5);
+    double error;
+    l.eps = (cmha_real)check_tolerance(1e6, 1e3);
+    run_lag(&a, &l);
+    error = lag_error(&a, &l);
+    CHECK_THAT(error <= check_tolerance(1e-11, 2e-5), "lag core, short phasors: off by %g", error);
+    for (size_t i = 0; i < 2 * a.n * 2 * a.d; i++) a.q[i] = 0; /* all R are 0: the lowest lags */
+    run_lag(&a, &l);
+    for (size_t t = 0; t < 2 * a.n; t++) CHECK((a.saved[t] > -(cmha_real)FLT_MAX) == (t % a.n < 5));
+    arrays_close(&a);
+}
+
+/* Lags 3 and 5 are chosen: the first queries and the last keys have no partner, and rounding divided by eps
+   is no gradient of theirs */
+static void check_lag_partners(void) {
+    arrays a = arrays_open(1, 1, 40, 4, 1, 1);
+    cmha_lag_args l = lag_args(&a, 1, 2);
+    size_t row = 2 * a.d, i;
+    for (i = 0; i < a.n * row; i++) {
+        if (i >= (a.n - 3) * row) a.k[i] = 0;
+        a.q[i] = i < 3 * row ? 0 : a.k[i - 3 * row] + (i < 5 * row ? 0 : a.k[i - 5 * row]);
+    }
+    l.eps = (cmha_real)1e-12;
+    run_lag(&a, &l), run_lag_backward(&a, &l);
+    for (i = 0; i < a.n; i++) CHECK((a.saved[i] > -(cmha_real)FLT_MAX) == (i == 3 || i == 5));
+    CHECK(check_largest(a.dq, 3 * row) == 0 && check_largest(a.dq + 3 * row, row) > 0);
+    CHECK(check_largest(a.dk + (a.n - 3) * row, 3 * row) == 0);
+    CHECK(check_largest(a.dk + (a.n - 4) * row, row) > 0);
+    arrays_close(&a);
+}
+
 static void check_lag_extremes(void) {
     arrays a = arrays_open(1, 3, 40, 3, 1, 1);
     cmha_lag_args l = lag_args(&a, 1, 4);
@@ -699,6 +733,8 @@ int main(int argc, char **argv) {
         check_lag_padding(40, 7, 1);
     check_lag_masks();
     check_lag_ties();
+    check_lag_short();
+    check_lag_partners();
     check_lag_extremes();
     check_memory();
     check_alignment(130, 16, 0), check_alignment(70, 24, 0), check_alignment(67, 16, 1);
