@@ -530,7 +530,7 @@ static void masked_token(void) {
     cmha_config_defaults(cmha_sampler_table(), &c);
     c.temperature = c.top_p = 1;
     for (int turn = 0; turn < 300; turn++) {
-        size_t n = 2 + cmha_rng_below(&numbers, V - 2);
+        size_t n = 2 + (size_t)cmha_rng_below(&numbers, V - 2);
         for (size_t i = 0; i + 1 < n; i++) logits[i] = (cmha_real)(20 * cmha_rng_normal(&numbers));
         logits[n - 1] = -(cmha_real)INFINITY;
         copy = last;

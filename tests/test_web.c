@@ -134,7 +134,7 @@ static void check_files(void) {
     cmha_rng rng = cmha_rng_make(1, 1);
     size_t header = 8 + (size_t)file[0] + 256 * (size_t)file[1];
     for (int i = 0; i < 400; i++) {
-        size_t at = cmha_rng_below(&rng, header);
+        size_t at = (size_t)cmha_rng_below(&rng, header);
         unsigned char was = file[at];
         file[at] = (unsigned char)cmha_rng_next(&rng);
         if (load(file, n)) refused(1, "", now);
