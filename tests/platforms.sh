@@ -104,6 +104,8 @@ if [ "$name" = windows ]; then # a fresh drive C of wine's, without its question
     WINEPREFIX=$(cd "$W" && pwd)/wine; WINEDEBUG=-all; WINEDLLOVERRIDES='mscoree=;mshtml='
     export WINEPREFIX WINEDEBUG WINEDLLOVERRIDES
     wine wineboot --init > "$W/wine.log" 2>&1 || { tail -n 5 "$W/wine.log"; exit 1; }
+    # One server for all programs: one that is about to end would reset the connection of the next program
+    if command -v wineserver > /dev/null 2>&1; then wineserver -w; wineserver -p; trap 'wineserver -k' EXIT; fi
 fi
 
 # library OUT FLAG...; program NAME OUT LIBRARY FLAG...: what the compiler says goes to OUT.log
