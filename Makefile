@@ -302,7 +302,7 @@ platforms: $(PLATFORMS)
 compilers:
 	@tests/compilers.sh $(B)
 
-# What differs from the last released version's library, by libabigail: TAG=v0.10.0
+# What differs from the last released version's library, by libabigail: TAG=v1.0.0
 abi:
 	@CC='$(CC)' ARGS='$(ARGS)' tests/abi.sh $(B) $(TAG)
 
