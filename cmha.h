@@ -39,7 +39,7 @@
        CMHA_IMPLEMENTATION   compile the code in this file: exactly one of a program (STATIC: not needed)
        CMHA_LINKED           compile it in no file: an object that has it is linked
        CMHA_STATIC           compile it as static functions in each file: private copies may coexist
-       CMHA_DEF              prefix of functions: extern, in C++ extern "C", or, say, __declspec(dllexport)
+       CMHA_DEF              prefix of functions, default extern (C++: extern "C"), or __declspec(dllexport)
        CMHA_DOUBLE           cmha_real is double, not float: gradient checks to 1e-9. See CMHA_CONFIGURATION
        CMHA_NO_CBLAS         do not use CBLAS but the built-in matrix product (GEMM)
        CMHA_CBLAS_HEADER     the header that declares cblas_sgemm, default <cblas.h>; for the code alone
